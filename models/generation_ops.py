@@ -82,6 +82,32 @@ def fused_attention(net, x, layer, mask):
     return net.add("MatMul", [y[0], f"out_{layer}"])
 
 
+def buffer_attention(net, x, layer, mask):
+    """The same with one buffer for past and present."""
+    bias = net.weight(f"bias_{layer}", np.zeros(3 * HIDDEN, np.float32))
+    given = [x, f"qkv_{layer}", bias, mask, f"past_{layer}", "", "past_sequence_length"]
+    y = net.add("Attention", given, [f"attended_{layer}", f"present_{layer}"], MS, num_heads=HEADS, unidirectional=1, past_present_share_buffer=1)
+    return net.add("MatMul", [y[0], f"out_{layer}"])
+
+
+def beam_attention(net, x, layer, mask):
+    """The same for one token, in a beam search that does not move the caches of texts."""
+    bias = net.weight(f"bias_{layer}", np.zeros(3 * HIDDEN, np.float32))
+    given = [x, f"qkv_{layer}", bias, mask, f"past_{layer}", "", "past_sequence_length", "beam_width", "cache_indirection"]
+    y = net.add("DecoderMaskedSelfAttention", given, [f"attended_{layer}", f"present_{layer}"], MS, num_heads=HEADS, past_present_share_buffer=1)
+    return net.add("MatMul", [y[0], f"out_{layer}"])
+
+
+# What a decoder with these takes behind its caches.
+BUFFER = ["past_sequence_length"]
+BEAMS = [*BUFFER, "beam_width", "cache_indirection"]
+EXTRA = {buffer_attention: BUFFER, beam_attention: BEAMS}
+
+
+def extra_inputs(names):
+    return [helper.make_tensor_value_info(n, TensorProto.INT32, ["batch", "beams", "most"] if n == BEAMS[2] else [1]) for n in names]
+
+
 def attended(net, q, k, v, mask=None):
     """Softmax attention of heads, and the heads behind each other again."""
     scores = net.add("MatMul", [q, net.add("Transpose", [k], perm=[0, 1, 3, 2])])
@@ -92,22 +118,29 @@ def attended(net, q, k, v, mask=None):
     return net.add("Reshape", [net.add("Transpose", [y], perm=[0, 2, 1, 3]), net.list(0, 0, HIDDEN)])
 
 
-def continued(net, ids, place, layers, past, cross):
-    """One step of a decoder that looks at an encoder's states: scores, and longer caches."""
+def continued(net, ids, place, layers, past, cross, extra=()):
+    """One step of a decoder that looks at an encoder's states: scores, and longer caches, or those of `extra` inputs."""
     x = net.add("Add", [net.add("Gather", ["tokens", ids]), net.add("Gather", ["places", place])])
     for layer in range(layers):
-        q, k, v = (heads_apart(net, part) for part in net.add("Split", [net.add("MatMul", [x, f"qkv_{layer}"])], 3, axis=-1, num_outputs=3))
+        parts = net.add("Split", [net.add("MatMul", [x, f"qkv_{layer}"])], 3, axis=-1, num_outputs=3)
         presents = [f"present_key_self_{layer}", f"present_value_self_{layer}"]
-        for name, before, part in zip(presents, past(layer), (k, v)):
-            net.add("Concat", [before, part], [name], axis=2) if before else net.add("Identity", [part], [name])
-        x = net.add("Add", [x, net.add("MatMul", [attended(net, q, *presents), f"out_{layer}"])])
+        if extra:
+            given = [*parts, "", "", *past(layer), *extra]
+            y = net.add("DecoderMaskedMultiHeadAttention", given, [f"attended_{layer}", *presents], MS, num_heads=HEADS, scale=1.0, past_present_share_buffer=1)[0]
+        else:
+            q, k, v = (heads_apart(net, part) for part in parts)
+            for name, before, part in zip(presents, past(layer), (k, v)):
+                net.add("Concat", [before, part], [name], axis=2) if before else net.add("Identity", [part], [name])
+            y = attended(net, q, *presents)
+        x = net.add("Add", [x, net.add("MatMul", [y, f"out_{layer}"])])
         q = heads_apart(net, net.add("MatMul", [x, f"cross_{layer}"]))
         x = net.add("Add", [x, net.add("MatMul", [attended(net, q, *cross(layer), "encoder_attention_mask"), f"out_{layer}"])])
     net.add("Add", [net.add("MatMul", [x, "vocabulary"]), "bias"], ["logits"])
 
 
-def text_to_text(layers, states):
-    """The encoder, which also begins the texts, and the decoder. `states` says whether the decoder is given the encoder's."""
+def text_to_text(layers, states, extra=()):
+    """The encoder, which also begins the texts, and the decoder. `states` says whether the decoder is given the encoder's, `extra` what
+    else it takes if its caches are buffers."""
     value = helper.make_tensor_value_info
     cache = lambda name, length: value(name, TensorProto.FLOAT, ["batch", HEADS, length, SIZE])
     names = lambda kind, where: [f"{kind}_{part}_{where}_{layer}" for layer in range(layers) for part in ("key", "value")]
@@ -128,10 +161,10 @@ def text_to_text(layers, states):
     caches = [cache(n, 1) for n in names("present", "self")] + [cache(n, "length") for n in names("present", "cross")]
     encoder = helper.make_graph(net.nodes, "encoder", given, [logits, hidden, *caches], net.weights)
     net = Net()
-    place = net.add("Shape", ["past_key_self_0"], start=2, end=3)
-    continued(net, "input_ids", place, layers, lambda i: (f"past_key_self_{i}", f"past_value_self_{i}"), cross("past"))
+    place = net.add("Cast", [BUFFER[0]], to=TensorProto.INT64) if extra else net.add("Shape", ["past_key_self_0"], start=2, end=3)
+    continued(net, "input_ids", place, layers, lambda i: (f"past_key_self_{i}", f"past_value_self_{i}"), cross("past"), extra)
     given = [value("input_ids", TensorProto.INT32, ["batch", 1]), value("encoder_attention_mask", TensorProto.INT32, ["batch", "length"])]
-    given += [hidden] * states + [cache(n, "past") for n in names("past", "self")] + [cache(n, "length") for n in names("past", "cross")]
+    given += [hidden] * states + [cache(n, "past") for n in names("past", "self")] + [cache(n, "length") for n in names("past", "cross")] + extra_inputs(extra)
     results = [logits] + [cache(n, "total") for n in names("present", "self")]
     return encoder, helper.make_graph(net.nodes, "decoder", given, results, net.weights)
 
@@ -163,6 +196,7 @@ def decoder(layers, attention, name="decoder"):
     given = [value(n, TensorProto.INT32, ["batch", "length"]) for n in ("input_ids", "position_ids")]
     given.append(value("attention_mask", TensorProto.INT32, ["batch", "total"]))
     given += [value(f"past_{i}", TensorProto.FLOAT, [2, "batch", HEADS, "past", SIZE]) for i in range(layers)]
+    given += extra_inputs(EXTRA.get(attention, []))
     results = [value("logits", TensorProto.FLOAT, ["batch", "length", VOCABULARY])]
     results += [value(f"present_{i}", TensorProto.FLOAT, [2, "batch", HEADS, "total", SIZE]) for i in range(layers)]
     return helper.make_graph(net.nodes, name, given, results, net.weights)
@@ -206,9 +240,9 @@ def case(name, op, ids, longest, operands=(), outputs=("sequences",), layers=1, 
     CASES.append((name, op, ids, longest, operands, outputs, layers, attention, seed, ends, inside, first, dims, encoder, attributes))
 
 
-def write(name, op, ids, longest, operands, outputs, layers, attention, seed, ends, inside, first, dims, encoder, attributes):
-    ids = np.asarray(ids, np.int32)
-    coder, graph = text_to_text(layers, encoder == "states") if encoder else (None, decoder(layers, attention))
+def model_for(op, ids, longest, operands, outputs, layers, attention, seed, ends, inside, first, dims, encoder, attributes):
+    extra = encoder if isinstance(encoder, list) else []
+    coder, graph = text_to_text(layers, encoder == "states", extra) if encoder else (None, decoder(layers, attention))
     own = [numpy_helper.from_array(f(a), n) for n, a in weights(layers, seed, ends, encoder).items()]
     outer = [numpy_helper.from_array(i32(longest), "max_length")]
     (graph.initializer if inside else outer).extend(own)
@@ -223,9 +257,17 @@ def write(name, op, ids, longest, operands, outputs, layers, attention, seed, en
     node = helper.make_node(op, names, outputs, "search", domain=MS, **{"eos_token_id": EOS, "pad_token_id": PAD}, **graphs, **attributes)
     results = [onnx.ValueInfoProto(name=n) for n in outputs if n]
     given = helper.make_tensor_value_info("input_ids", TensorProto.INT32, dims or ids.shape)
-    whole = helper.make_graph([node], op, [given], results, outer)
-    model = model_of(whole)
-    found = run(model, {"input_ids": ids})
+    return model_of(helper.make_graph([node], op, [given], results, outer))
+
+
+def write(name, op, ids, longest, operands, outputs, layers, attention, seed, ends, inside, first, dims, encoder, attributes):
+    ids = np.asarray(ids, np.int32)
+    case_of = lambda *about: model_for(op, ids, longest, operands, outputs, layers, about[0], seed, ends, inside, about[1], dims, about[2], attributes)
+    model = case_of(attention, first, encoder)
+    # Decoders with buffers are for GPUs there: on the CPU it gives the results of those whose caches grow.
+    grows = lambda attention: fused_attention if attention in EXTRA else attention
+    growing = case_of(grows(attention), grows(first), "plain" if isinstance(encoder, list) else encoder)
+    found = run(growing, {"input_ids": ids})
     (FOLDER / f"{name}.onnx").write_bytes(model.SerializeToString())
     np.savez(FOLDER / f"{name}.npz", in_input_ids=ids, **{f"out_{n}": a for n, a in zip([n for n in outputs if n], found)})
     print(name, *(a.tolist() if a.ndim < 4 else a.shape for a in found), sep="\n  ")
@@ -279,6 +321,15 @@ case("beam_masks", BEAM, TWO, 10, [i32(8), i32(3), i32(1), f([1.0]), f([1.4]), m
 case("beam_of_encoder", BEAM, TWO, 8, [i32(0), i32(3), i32(3), f([1.0]), f([1.0])], ALL, seed=61, encoder="states", decoder_start_token_id=PAD, ends=-40.0)
 case("beam_of_encoder_ends", BEAM, TWO, 9, [i32(0), i32(3), i32(2), f([0.7])], ALL[:2], seed=62, ends=5.0, layers=2, encoder="plain", decoder_start_token_id=2)
 case("beam_of_encoder_masked", BEAM, TWO, 9, [i32(5), i32(2), i32(1), f([1.0]), f([1.3]), mask(3), None, np.array([[0, 1, 1, 1], [1, 1, 1, 0]], np.int32)], ALL[:2], seed=63, ends=4.0, encoder="plain", decoder_start_token_id=2, no_repeat_ngram_size=2, dims=["batch", "length"])
+
+# Decoders whose caches are buffers.
+case("greedy_buffer", GREEDY, TWO, 10, layers=2, attention=buffer_attention, seed=2, ends=-40.0)
+case("greedy_buffer_first_decoder", GREEDY, TWO, 10, attention=beam_attention, first=buffer_attention, seed=5, ends=-40.0, dims=["batch", "length"])
+case("beam_buffer", BEAM, TWO, 10, [i32(0), i32(4), i32(2), f([1.0])], ALL[:2], seed=12, layers=2, attention=buffer_attention)
+case("beam_buffer_indirect", BEAM, TWO, 10, [i32(0), i32(4), i32(4), f([1.0])], ALL[:2], seed=12, layers=2, attention=beam_attention, first=buffer_attention)
+case("beam_buffer_indirect_ends", BEAM, TWO, 11, [i32(0), i32(3), i32(3), f([0.6])], ALL[:2], seed=39, ends=5.0, attention=beam_attention, first=fused_attention, dims=["batch", "length"])
+case("beam_of_encoder_buffer", BEAM, TWO, 9, [i32(0), i32(3), i32(2), f([0.7])], ALL[:2], seed=62, ends=5.0, layers=2, encoder=BEAMS, decoder_start_token_id=2)
+case("beam_of_encoder_buffer_moved", BEAM, TWO, 8, [i32(0), i32(3), i32(3), f([1.0]), f([1.0])], ALL, seed=61, encoder=BUFFER, decoder_start_token_id=PAD, ends=-40.0)
 
 if __name__ == "__main__":
     for one in CASES:

@@ -474,6 +474,56 @@ def gated_bias(q, qb, rel, w, b, eco):
 case("gated_relative_position_bias", "GatedRelativePositionBias", [floats(2, 5, 8), floats(8), floats(1, 2, 5, 5), floats(4, 8), floats(8), floats(1, 2, 1, 1)], {"num_heads": 2}, inputs=(0, 2), reference=gated_bias)
 
 
+# Caches that are one buffer for all steps. ONNX Runtime has these on GPUs only: what it gives on the CPU where the past has the used rows alone.
+
+
+def by_plain_attention(at):
+    """`at` are the attributes of the Attention that each text has with its own past."""
+
+    def reference(x, w, b, mask, past, added, used, _beams=None, other=None):
+        used, batch = int(used[0]), len(x)
+        seen = past[:, :, :, :used].copy()
+        if other is not None:
+            for text in range(batch):
+                element, beam = divmod(text, other.shape[1])
+                for place in range(used):
+                    seen[:, text, :, place] = past[:, element * other.shape[1] + other[element, beam, place], :, place]
+        node = helper.make_node("Attention", ["x", "w", "b", "" if mask is None else "mask", "past"], ["y", "present"], domain=MS, **at)
+        feeds = {"x": x, "w": w, "b": b, "mask": mask, "past": seen}
+        y, present = execute(node, {n: a for n, a in feeds.items() if a is not None}, ["y", "present"])
+        whole = past.copy()
+        whole[:, :, :, used : used + x.shape[1]] = present[:, :, :, used:]
+        if added is not None:
+            # Not together with a past.
+            k, v = (half.swapaxes(1, 2).reshape(batch, -1, 16) for half in present)
+            y = attend((x @ w + b)[:, :, :16], k, v, at["num_heads"], added=added)
+        return [y, whole]
+
+    return reference
+
+
+def one_buffer(name, length, used, mask=None, added=None, other=None, op="Attention", **at):
+    at = {"num_heads": 4} | at
+    operands = [floats(2, length, 12), FUSED[1], FUSED[2], mask, floats(2, 2, 4, 8, 4), added, i32(used)]
+    operands += [] if other is None else [i32(other.shape[1]), other]
+    case(name, op, operands, at | SHARED, ["y", "present"], (0, 4, 6, 8), by_plain_attention(at))
+
+
+one_buffer("attention_buffer", 1, 5)
+one_buffer("attention_buffer_empty", 3, 0, unidirectional=1)
+one_buffer("attention_buffer_causal", 3, 5, ids(2, 8, end=2).astype(np.int32), unidirectional=1, scale=0.3)
+one_buffer("attention_buffer_masked", 2, 4, ids(2, 6, end=2).astype(np.int32))
+one_buffer("attention_buffer_added", 2, 4, None, floats(1, 4, 2, 6))
+# Two texts of one element, and one text of each of two elements.
+SELF = "DecoderMaskedSelfAttention"
+one_buffer("self_attention_decoder", 1, 6, ids(2, 7, end=2).astype(np.int32), op=SELF)
+one_buffer("self_attention_decoder_beams", 1, 6, other=ids(1, 2, 8, end=2).astype(np.int32), op=SELF)
+one_buffer("self_attention_decoder_one_beam", 1, 3, other=np.zeros((2, 1, 8), np.int32), op=SELF)
+BEAMS = [i32(2), ids(1, 2, 8, end=2).astype(np.int32)]
+multi("mha_decoder_beams", [*ONE, None, None, *BUFFER, i32(5), *BEAMS], SHARED, CACHE, (0, 1, 2, 5, 6, 7, 9), "DecoderMaskedMultiHeadAttention")
+multi("mha_decoder_beams_masked", [*ONE, ids(2, 6, end=2).astype(np.int32), floats(1, 4, 1, 6), *BUFFER, i32(5), *BEAMS, floats(48)], SHARED, CACHE, (0, 1, 2, 5, 6, 7, 9), "DecoderMaskedMultiHeadAttention")
+
+
 def model_of(node, operands, names, inputs, outputs):
     kind = lambda a: a.data_type if isinstance(a, onnx.TensorProto) else helper.np_dtype_to_tensor_dtype(a.dtype)
     given, fixed = [], []

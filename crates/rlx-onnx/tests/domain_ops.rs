@@ -102,12 +102,22 @@ fn searches_that_are_not_built_are_errors() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(why) && error.to_string().contains("search"), "{error}");
     };
-    let encoder = changed("greedy", |m| attribute(m, "model_type").i = Some(1));
-    rejected(encoder, ErrorKind::Unsupported, "behind an encoder");
+    // As ONNX Runtime, which has a decoder behind an encoder for BeamSearch alone.
+    for name in ["greedy", "sampling_best"] {
+        let encoder = changed(name, |m| attribute(m, "model_type").i = Some(1));
+        let hint = encoder.hint().expect("it says what to use").to_owned();
+        rejected(encoder, ErrorKind::Unsupported, "model_type = 1, a decoder behind an encoder");
+        assert!(hint.contains("BeamSearch") && hint.contains("num_beams = 1"), "{hint}");
+    }
     let without = changed("greedy", |m| decoder(m).output.truncate(1));
     rejected(without, ErrorKind::Malformed, "without caches");
-    let shared = changed("greedy", |m| decoder(m).input.push(untyped("past_sequence_length")));
-    rejected(shared, ErrorKind::Unsupported, "in one buffer");
+    let other = changed("greedy", |m| decoder(m).input.push(untyped("token_type_ids")));
+    rejected(other, ErrorKind::Unsupported, "takes \"token_type_ids\"");
+    let alone = changed("greedy", |m| decoder(m).input.push(untyped("cache_indirection")));
+    rejected(alone, ErrorKind::Malformed, "cache_indirection without past_sequence_length");
+    // A decoder that is given whole buffers and puts rows behind them.
+    let grows = changed("greedy", |m| decoder(m).input.push(untyped("past_sequence_length")));
+    assert_eq!(grows.kind(), ErrorKind::Shape, "{grows}");
     let open = changed("greedy", |m| decoder(m).input[3].r#type = None);
     rejected(open, ErrorKind::Malformed, "past_0");
     rejected(changed("greedy", |m| set(m, "max_length", 3)), ErrorKind::Malformed, "prompt of 3 tokens");
@@ -122,6 +132,23 @@ fn searches_that_are_not_built_are_errors() {
         graph.input.push(rlx_onnx::testing::value("max_length", rlx_onnx::testing::INT64, &[]));
     });
     assert_eq!(needed_input(&asked), Some("max_length"), "{asked}");
+}
+
+/// Past and present are one buffer: a caller's handle is updated where it is.
+#[test]
+fn caches_that_are_one_buffer_are_donated() {
+    let cases = [
+        ("attention_buffer", 1),
+        ("self_attention_decoder_beams", 1),
+        ("mha_decoder", 2),
+        ("mha_decoder_beams", 2),
+        ("gqa_decode_buffer", 2),
+    ];
+    for (name, caches) in cases {
+        let (model, _) = read(&folder("domain_ops"), name).expect("the case is committed");
+        let imported = import(&model, &ImportOptions::default()).expect("it imports");
+        assert_eq!(imported.graph.donations().len(), caches, "{name}");
+    }
 }
 
 /// A token that is not in the vocabulary is an error of the run, on the oracle and on the CPU.

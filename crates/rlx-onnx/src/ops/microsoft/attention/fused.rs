@@ -1,7 +1,7 @@
-//! `Attention` and `QAttention`: one product makes queries, keys and values, then the heads attend.
+//! `Attention`, `DecoderMaskedSelfAttention` and `QAttention`: one product makes queries, keys and values, then the heads attend.
 
-use super::core::{Core, PaddingMask, added, behind, sum};
-use super::{fixed, heads, parts, scale, split};
+use super::core::{Core, PaddingMask, added, behind, length, longer_bias, sum};
+use super::{buffer, fixed, heads, parts, scale, split};
 use crate::import::NodeCx;
 use crate::ops::quant::{Quantized, along, integer_matmul};
 use rlx_ir::op::BinaryOp as B;
@@ -17,15 +17,29 @@ struct Projected {
     mask: usize,
     past: usize,
     added: Option<usize>,
+    /// How many rows of the past are used, where past and present are one buffer.
+    past_length: Option<usize>,
+    /// Which text each row of that buffer belongs to, in a beam search.
+    indirection: Option<usize>,
 }
 
 pub(super) fn attention(cx: Cx) -> Nodes {
+    projected(cx, None)
+}
+
+/// One query for each row of the batch.
+pub(super) fn decoder(cx: Cx) -> Nodes {
+    projected(cx, Some(8))
+}
+
+/// `input, weights, bias, mask_index, past, attention_bias, past_sequence_length`
+fn projected(cx: Cx, indirection: Option<usize>) -> Nodes {
     let (x, weights) = (cx.x(0)?, cx.x(1)?);
     let mut all = cx.add(Op::MatMul, &[x, weights])?;
     if let Some(bias) = cx.x_opt(2)? {
         all = cx.binary(B::Add, all, bias)?;
     }
-    attend(cx, Projected { all, mask: 3, past: 4, added: Some(5) })
+    attend(cx, Projected { all, mask: 3, past: 4, added: Some(5), past_length: Some(6), indirection })
 }
 
 /// `input, weight, bias, input_scale, weight_scale, mask_index, input_zero_point, weight_zero_point, past`
@@ -41,7 +55,7 @@ pub(super) fn quantized(cx: Cx) -> Nodes {
     let all = cx.binary(B::Mul, product, factor)?;
     let bias = cx.x(2)?;
     let all = cx.binary(B::Add, all, bias)?;
-    attend(cx, Projected { all, mask: 5, past: 8, added: None })
+    attend(cx, Projected { all, mask: 5, past: 8, added: None, past_length: None, indirection: None })
 }
 
 /// The widths of queries, keys and values together.
@@ -67,10 +81,8 @@ pub(super) fn widths(cx: &NodeCx<'_, '_>, all: usize, heads: usize) -> Result<[u
 }
 
 fn attend(cx: Cx, p: Projected) -> Nodes {
-    for name in ["do_rotary", "past_present_share_buffer"] {
-        if cx.attrs.flag(name, false)? {
-            return Err(cx.bad_attr(name, 1));
-        }
+    if cx.attrs.flag("do_rotary", false)? {
+        return Err(cx.bad_attr("do_rotary", 1));
     }
     let heads = heads(cx, "num_heads")?;
     let shape = cx.shape_of(p.all);
@@ -85,7 +97,47 @@ fn attend(cx: Cx, p: Projected) -> Nodes {
         *x = cx.slice_axis(p.all, 2, start, width)?;
         start = start + width;
     }
-    let [q, mut k, mut v] = apart;
+    let [q, k, v] = apart;
+    let cached = match cx.attrs.flag("past_present_share_buffer", false)? {
+        true => one_buffer(cx, &p, [k, v], heads)?,
+        false => longer(cx, &p, [k, v], heads)?,
+    };
+    let mut core = Core::plain(q, cached.k, cached.v, heads, widths[0] / heads);
+    core.scale = scale(cx)?;
+    core.causal = cx.attrs.flag("unidirectional", false)?;
+    let keys = length(cx, cached.k);
+    if let Some(used) = cached.used {
+        let new = length(cx, q);
+        core.seen = Some(buffer::seen(cx, used, new, new, keys, core.causal)?);
+        core.causal = false;
+    }
+    if cx.has(p.mask) {
+        let buffer = cached.used.is_some();
+        let seen = PaddingMask { operand: p.mask, keys, past: cached.before, buffer, batch }.seen(cx)?;
+        let filter = cx.attrs.float("mask_filter_value", -10000.0)?;
+        core.bias = Some(added(cx, seen, shape.dtype(), filter)?);
+    }
+    if let Some(at) = p.added {
+        let given = if cached.used.is_some() { longer_bias(cx, at, keys)? } else { cx.x_opt(at)? };
+        core.bias = sum(cx, core.bias, given)?;
+    }
+    let (y, _) = core.apply(cx)?;
+    Ok(vec![y, cached.present.unwrap_or(y)])
+}
+
+/// Keys and values with those from before.
+struct Cached {
+    k: NodeId,
+    v: NodeId,
+    /// How many there are from before, in front of the new ones.
+    before: Extent,
+    /// How many rows of a buffer are used.
+    used: Option<NodeId>,
+    present: Option<NodeId>,
+}
+
+/// The new keys and values behind those from before, if there are any.
+fn longer(cx: Cx, p: &Projected, [mut k, mut v]: [NodeId; 2], heads: usize) -> Result<Cached, Error> {
     let mut before = Extent::Const(0);
     let mut present = None;
     if cx.has(p.past) || cx.wants(1) {
@@ -96,26 +148,34 @@ fn attend(cx: Cx, p: Projected) -> Nodes {
             (k, v) = (behind(cx, past_k, k)?, behind(cx, past_v, v)?);
         }
         if cx.wants(1) {
-            let both = [cx.unsqueeze(k, &[0])?, cx.unsqueeze(v, &[0])?];
-            present = Some(cx.add(Op::Concat { axis: 0 }, &both)?);
+            present = Some(stacked(cx, k, v)?);
         }
     }
-    let mut core = Core::plain(q, k, v, heads, widths[0] / heads);
-    core.scale = scale(cx)?;
-    core.causal = cx.attrs.flag("unidirectional", false)?;
-    let dtype = shape.dtype();
-    if cx.has(p.mask) {
-        let keys = super::core::length(cx, k);
-        let seen = PaddingMask { operand: p.mask, keys, past: before, buffer: false, batch }.seen(cx)?;
-        let filter = cx.attrs.float("mask_filter_value", -10000.0)?;
-        core.bias = Some(added(cx, seen, dtype, filter)?);
+    Ok(Cached { k, v, before, used: None, present })
+}
+
+/// The new keys and values in the buffer that past and present are.
+fn one_buffer(cx: Cx, p: &Projected, [k, v]: [NodeId; 2], heads: usize) -> Result<Cached, Error> {
+    let Some(at) = p.past_length.filter(|&at| cx.has(at) && cx.has(p.past)) else {
+        let message = "past_present_share_buffer = 1 without a past and past_sequence_length";
+        return Err(cx.malformed(message));
+    };
+    let used = buffer::used(cx, at)?;
+    let (k, v) = (split(cx, k, heads)?, split(cx, v, heads)?);
+    let new = stacked(cx, k, v)?;
+    let past = cx.x(p.past)?;
+    let present = cx.add(Op::UpdateSlice { axis: 3 }, &[past, new, used])?;
+    let (mut k, mut v) = (half_of(cx, present, 0)?, half_of(cx, present, 1)?);
+    if let Some(at) = p.indirection.filter(|&at| cx.has(at)) {
+        (k, v) = (buffer::of_beams(cx, k, at, used)?, buffer::of_beams(cx, v, at, used)?);
     }
-    if let Some(at) = p.added {
-        let given = cx.x_opt(at)?;
-        core.bias = sum(cx, core.bias, given)?;
-    }
-    let (y, _) = core.apply(cx)?;
-    Ok(vec![y, present.unwrap_or(y)])
+    Ok(Cached { k, v, before: Extent::Const(0), used: Some(used), present: Some(present) })
+}
+
+/// Keys and values as one tensor `[2, batch, heads, length, size]`.
+fn stacked(cx: Cx, k: NodeId, v: NodeId) -> Result<NodeId, Error> {
+    let both = [cx.unsqueeze(k, &[0])?, cx.unsqueeze(v, &[0])?];
+    cx.add(Op::Concat { axis: 0 }, &both)
 }
 
 /// Keys or values of a past `[2, batch, heads, length, size]`.

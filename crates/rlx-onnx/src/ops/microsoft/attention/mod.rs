@@ -7,11 +7,13 @@
 //! | file | ops |
 //! |---|---|
 //! | [`core`] | what they share: masks, the scores, joining heads |
+//! | [`buffer`] | caches that are one buffer for all steps, and the texts of a beam search in them |
 //! | [`grouped`] | `GroupQueryAttention`, `SparseAttention`: heads of keys shared, caches with a length for each row |
 //! | [`multi_head`] | `MultiHeadAttention`, `DecoderMaskedMultiHeadAttention` |
-//! | [`fused`] | `Attention`, `QAttention`: with the product that makes queries, keys and values |
+//! | [`fused`] | `Attention`, `DecoderMaskedSelfAttention`, `QAttention`: with the product that makes queries, keys and values |
 //! | [`packed`] | `PackedAttention`, `PackedMultiHeadAttention`: the tokens of all sequences in one list |
 
+mod buffer;
 mod core;
 mod fused;
 mod grouped;
@@ -29,6 +31,7 @@ type Nodes = Result<Vec<NodeId>, Error>;
 pub(in crate::ops) const OPS: &[Entry] = &[
     microsoft("Attention", fused::attention),
     microsoft("DecoderMaskedMultiHeadAttention", multi_head::decoder),
+    microsoft("DecoderMaskedSelfAttention", fused::decoder),
     microsoft("GroupQueryAttention", grouped::group_query),
     microsoft("MultiHeadAttention", multi_head::multi_head),
     microsoft("PackedAttention", packed::attention),

@@ -1,10 +1,10 @@
 //! `MultiHeadAttention` and `DecoderMaskedMultiHeadAttention`: queries, keys and values from elsewhere.
 
 use super::core::{Core, PaddingMask, Shown, added, behind, length, longer_bias, sum};
-use super::{count, fixed, heads, parts, scale, split};
+use super::{buffer, fixed, heads, parts, scale, split};
 use crate::import::NodeCx;
-use rlx_ir::op::{BinaryOp as B, CmpOp};
-use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
+use rlx_ir::op::BinaryOp as B;
+use rlx_ir::{Dim, Error, Extent, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -32,8 +32,8 @@ pub(super) fn decoder(cx: Cx) -> Nodes {
 }
 
 fn build(cx: Cx, at: &Operands, shown: bool) -> Nodes {
-    if cx.has(at.indirection) {
-        return Err(cx.unsupported("cache_indirection, which is for a beam search around it"));
+    if cx.has(at.indirection) && !(cx.has(at.past) && cx.has(at.past_length)) {
+        return Err(cx.malformed("cache_indirection without a past and past_sequence_length"));
     }
     let heads = heads(cx, "num_heads")?;
     let (mut q, mut k, mut v) = operands(cx, heads)?;
@@ -53,8 +53,7 @@ fn build(cx: Cx, at: &Operands, shown: bool) -> Nodes {
         }
         if cx.has(at.past_length) {
             // One buffer for all steps, of which so many rows are used.
-            let used = cx.x(at.past_length)?;
-            let used = cx.reshape(used, vec![])?;
+            let used = buffer::used(cx, at.past_length)?;
             k = cx.add(Op::UpdateSlice { axis: 2 }, &[before_k, k, used])?;
             v = cx.add(Op::UpdateSlice { axis: 2 }, &[before_v, v, used])?;
             limit = Some(used);
@@ -66,6 +65,10 @@ fn build(cx: Cx, at: &Operands, shown: bool) -> Nodes {
         (k, v) = (split(cx, k, heads)?, split(cx, v, heads)?);
     }
     let (present_k, present_v) = (k, v);
+    if let Some(used) = limit.filter(|_| cx.has(at.indirection)) {
+        k = buffer::of_beams(cx, k, at.indirection, used)?;
+        v = buffer::of_beams(cx, v, at.indirection, used)?;
+    }
     let mut core = Core::plain(q, k, v, heads, size);
     core.scale = scale(cx)?;
     core.causal = cx.attrs.flag("unidirectional", false)?;
@@ -74,7 +77,7 @@ fn build(cx: Cx, at: &Operands, shown: bool) -> Nodes {
         return Err(cx.unsupported("the scores of a buffer of which some rows are used"));
     }
     if let Some(used) = limit {
-        core.seen = Some(used_rows(cx, used, new, length(cx, q), length(cx, k), core.causal)?);
+        core.seen = Some(buffer::seen(cx, used, new, length(cx, q), length(cx, k), core.causal)?);
         core.causal = false;
     }
     if cx.has(at.mask) {
@@ -158,20 +161,4 @@ fn with_bias(cx: Cx, operand: usize, all: [NodeId; 3]) -> Result<(NodeId, NodeId
         start = start + width;
     }
     Ok((sums[0], sums[1], sums[2]))
-}
-
-/// Of a buffer with `used` rows and the `new` ones behind them, which each query sees.
-fn used_rows(cx: Cx, used: NodeId, new: Dim, queries: Dim, keys: Dim, causal: bool) -> Result<NodeId, Error> {
-    let used = cx.cast(used, DType::I64)?;
-    let column = count(cx, keys)?;
-    if causal {
-        let row = count(cx, queries)?;
-        let row = cx.unsqueeze(row, &[1])?;
-        let last = cx.binary(B::Add, row, used)?;
-        return cx.compare(CmpOp::Le, column, last);
-    }
-    let new = cx.extent(new.extent())?;
-    let end = cx.binary(B::Add, new, used)?;
-    let seen = cx.compare(CmpOp::Lt, column, end)?;
-    cx.unsqueeze(seen, &[0])
 }

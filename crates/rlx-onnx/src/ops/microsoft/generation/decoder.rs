@@ -1,12 +1,12 @@
 //! The decoder of a generation: what it is fed, and the caches that it extends.
 
-use super::{Chosen, Cx, constant_token, for_beams, held, number, size, token};
+use super::{Chosen, Cx, Nodes, Search, constant_token, for_beams, held, number, size, token};
 use crate::import::SlotId;
 use crate::proto::type_proto::Value as TypeValue;
 use crate::proto::{GraphProto, ValueInfoProto};
 use crate::tensor;
 use rlx_ir::op::{BinaryOp as B, CmpOp, ReduceOp};
-use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Value};
 
 /// An operand of a decoder.
 pub(super) enum Feed {
@@ -16,8 +16,12 @@ pub(super) enum Feed {
     Positions(SlotId),
     /// Which tokens are no padding, `[rows, tokens]`: the first ones of these, `[rows, most]`.
     Mask(SlotId),
-    /// A cache, without the last token.
+    /// A cache, without the last token; a whole buffer where the caches are buffers.
     Past(usize),
+    /// How many tokens the buffers hold, `[1]`.
+    Used,
+    /// Which text the keys and values of earlier tokens are with, `[batch, beams, most]`.
+    Indirection,
     /// What is the same in every step.
     Fixed(SlotId),
 }
@@ -31,6 +35,8 @@ pub(super) struct Decoder<'p> {
     pub tokens_axis: usize,
     /// How many caches there are.
     pub caches: usize,
+    /// How many rows the caches have if they are buffers that the decoder updates, and not longer with every token.
+    pub buffers: Option<usize>,
     /// How many texts there are.
     pub rows: Dim,
     /// Only so many of the scores belong to tokens.
@@ -102,25 +108,24 @@ impl Prompt {
         let rows = Dim::from(self.batch.extent() * beams as i64);
         let vocabulary = cx.attrs.int_opt("vocab_size")?.filter(|&n| n > 0);
         let caches = caches_of(cx, graph)?;
-        if first.input.len() != 3 + caches || first.output.len() != 1 + caches {
-            return Err(cx.malformed("init_decoder has other inputs or outputs than decoder"));
+        if caches_of(cx, first)? != caches {
+            return Err(cx.malformed("init_decoder has other caches than decoder"));
         }
-        let decoder = |graph, rows, feeds| Decoder {
+        let decoder = |graph, rows, feeds, buffers| Decoder {
             graph,
             feeds,
             rows_axis: 1,
             tokens_axis: 3,
             caches,
+            buffers,
             rows,
             vocabulary,
         };
-        let mut given = vec![self.ids, self.places, self.mask];
-        for input in &first.input[3..] {
-            given.push(empty_cache(cx, input, self.batch)?);
-        }
-        let given: Vec<SlotId> = given.into_iter().map(|x| held(cx, x)).collect();
-        let (logits, presents) =
-            decoder(first, self.batch, Vec::new()).run(cx, &given, Dim::from(self.length))?;
+        let extra = extra_feeds(cx, first, caches, 1)?;
+        let buffers = rows_of_buffers(cx, &extra, self.most)?;
+        let over_prompt = decoder(first, self.batch, extra, buffers);
+        let given = self.feeds(cx, &over_prompt)?;
+        let (logits, presents) = over_prompt.run(cx, &given, Dim::from(self.length))?;
         let mut caches = Vec::with_capacity(presents.len());
         for present in presents {
             caches.push(for_beams(cx, present, 1, beams)?);
@@ -134,7 +139,30 @@ impl Prompt {
         let lengths = for_beams(cx, self.lengths, 0, beams)?;
         let mut feeds = vec![Feed::Tokens, Feed::Positions(held(cx, lengths)), Feed::Mask(held(cx, mask))];
         feeds.extend((0..caches.len()).map(Feed::Past));
-        Ok((decoder(graph, rows, feeds), Begun { logits, texts, caches }))
+        feeds.extend(extra_feeds(cx, graph, caches.len(), beams)?);
+        let buffers = rows_of_buffers(cx, &feeds, self.most)?;
+        Ok((decoder(graph, rows, feeds, buffers), Begun { logits, texts, caches }))
+    }
+
+    /// What a decoder is given for the prompt: tokens, places, mask, caches without tokens, and what it takes behind them.
+    fn feeds(&self, cx: Cx, decoder: &Decoder<'_>) -> Result<Vec<SlotId>, Error> {
+        let mut given = vec![self.ids, self.places, self.mask];
+        for input in &decoder.graph.input[3..3 + decoder.caches] {
+            given.push(empty_cache(cx, input, self.batch, decoder.buffers.unwrap_or(0))?);
+        }
+        let mut given: Vec<SlotId> = given.into_iter().map(|x| held(cx, x)).collect();
+        for feed in &decoder.feeds {
+            let x = match feed {
+                Feed::Fixed(slot) => {
+                    given.push(*slot);
+                    continue;
+                }
+                Feed::Indirection => indirection(cx, self.batch, 1, self.most)?,
+                _ => cx.constant(Value::int(DType::I32, &[1], vec![0])),
+            };
+            given.push(held(cx, x));
+        }
+        Ok(given)
     }
 
     /// `[batch, length]` made as long as the longest text with a value.
@@ -147,22 +175,64 @@ impl Prompt {
     }
 }
 
-/// How many caches a decoder has: it takes tokens, their places, a mask and caches, and gives scores and longer caches.
+/// How many caches a decoder has: it takes tokens, their places, a mask, caches and what [`extra_feeds`] knows, and gives scores and the
+/// caches with the new tokens.
 fn caches_of(cx: Cx, graph: &GraphProto) -> Result<usize, Error> {
     let caches = graph.output.len().saturating_sub(1);
     let shape = || format!("a decoder of {} inputs and {} outputs", graph.input.len(), graph.output.len());
-    match graph.input.len().checked_sub(3 + caches) {
+    match graph.input.len() {
         _ if caches == 0 => Err(cx.malformed(format!("{}, without caches", shape()))),
-        Some(0) => Ok(caches),
-        Some(1 | 2) => {
-            Err(cx.unsupported(format!("{}: caches in one buffer (past_sequence_length)", shape())))
+        inputs if inputs < 3 + caches => {
+            Err(cx.malformed(format!("{}: one cache for each of the outputs but the first", shape())))
         }
-        _ => Err(cx.malformed(format!("{}: one cache for each of the outputs but the first", shape()))),
+        _ => Ok(caches),
     }
 }
 
-/// A cache `[2, batch, heads, 0, size]` without tokens.
-fn empty_cache(cx: Cx, input: &ValueInfoProto, batch: Dim) -> Result<NodeId, Error> {
+/// What a decoder is given behind its caches.
+fn extra_feeds(cx: Cx, graph: &GraphProto, caches: usize, beams: usize) -> Result<Vec<Feed>, Error> {
+    let mut feeds = Vec::new();
+    for input in &graph.input[3 + caches..] {
+        match buffer_feed(cx, input.name(), beams) {
+            Some(feed) => feeds.push(feed),
+            None => return Err(cx.unsupported(format!("a decoder that takes \"{}\"", input.name()))),
+        }
+    }
+    Ok(feeds)
+}
+
+/// What a decoder whose caches are buffers takes by a name.
+pub(super) fn buffer_feed(cx: Cx, name: &str, beams: usize) -> Option<Feed> {
+    Some(match name {
+        "past_sequence_length" => Feed::Used,
+        "cache_indirection" => Feed::Indirection,
+        "beam_width" | "num_beams" => {
+            let beams = cx.constant(Value::int(DType::I32, &[1], vec![beams as i128]));
+            Feed::Fixed(held(cx, beams))
+        }
+        _ => return None,
+    })
+}
+
+/// How many rows the caches of a decoder have that is fed these, if they are buffers.
+pub(super) fn rows_of_buffers(cx: Cx, feeds: &[Feed], most: usize) -> Result<Option<usize>, Error> {
+    let takes = |what: fn(&Feed) -> bool| feeds.iter().any(what);
+    match (takes(|f| matches!(f, Feed::Used)), takes(|f| matches!(f, Feed::Indirection))) {
+        (false, true) => {
+            Err(cx.malformed("a decoder that takes cache_indirection without past_sequence_length"))
+        }
+        (used, _) => Ok(used.then_some(most)),
+    }
+}
+
+/// That the keys and values of all tokens are with an element's first text.
+fn indirection(cx: Cx, batch: Dim, beams: usize, most: usize) -> Result<NodeId, Error> {
+    let zero = cx.scalar(DType::I32, 0.0);
+    cx.expand(zero, vec![batch, Dim::Static(beams), Dim::Static(most)])
+}
+
+/// A cache `[2, batch, heads, rows, size]` without tokens.
+fn empty_cache(cx: Cx, input: &ValueInfoProto, batch: Dim, rows: usize) -> Result<NodeId, Error> {
     use crate::proto::tensor_shape_proto::dimension::Value as Size;
     let name = input.name();
     let Some(TypeValue::TensorType(ty)) = input.r#type.as_ref().and_then(|t| t.value.as_ref()) else {
@@ -182,18 +252,19 @@ fn empty_cache(cx: Cx, input: &ValueInfoProto, batch: Dim) -> Result<NodeId, Err
         return Err(cx.unsupported(message));
     };
     let zero = cx.scalar(tensor::dtype(ty.elem_type())?, 0.0);
-    let dims = [Dim::Static(2), batch, Dim::Static(heads), Dim::Static(0), Dim::Static(size)];
+    let dims = [Dim::Static(2), batch, Dim::Static(heads), Dim::Static(rows), Dim::Static(size)];
     cx.expand(zero, dims.to_vec())
 }
 
 impl Decoder<'_> {
-    /// Runs it: the scores behind the last token, `[rows, vocabulary]` in f32, and the caches with so many `tokens`.
+    /// Runs it: the scores behind the last token, `[rows, vocabulary]` in f32, and the caches with so many `tokens`, or the buffers.
     fn run(&self, cx: Cx, given: &[SlotId], tokens: Dim) -> Result<(NodeId, Vec<NodeId>), Error> {
         let found = cx.importer.inlined(self.graph, given)?;
         let (&scores, presents) =
             found.split_first().ok_or_else(|| cx.malformed("a decoder without outputs"))?;
         let scores = cx.importer.materialize(scores)?;
         let scores = self.scores(cx, scores)?;
+        let tokens = self.buffers.map_or(tokens, Dim::Static);
         let mut caches = Vec::with_capacity(self.caches);
         for &slot in presents {
             let present = cx.importer.materialize(slot)?;
@@ -231,13 +302,13 @@ impl Decoder<'_> {
         cx.reshape(present, to)
     }
 
-    /// Runs it for the last token of each text, in the body of the loop; `past` tokens are in the caches.
+    /// Runs it for the last token of each text, in the body of the loop; `past` tokens, `cached` as a number, are in the caches.
     pub fn step(
         &self,
         cx: Cx,
         tokens: NodeId,
         iteration: NodeId,
-        past: Dim,
+        (cached, past): (NodeId, Dim),
         caches: &[NodeId],
     ) -> Result<(NodeId, Vec<NodeId>), Error> {
         let now = past.extent() + 1;
@@ -259,6 +330,12 @@ impl Decoder<'_> {
                     let mask = cx.importer.materialize(mask)?;
                     cx.slice_axis(mask, 1, Extent::Const(0), now)?
                 }
+                Feed::Past(i) if self.buffers.is_some() => caches[i],
+                Feed::Used => {
+                    let used = cx.cast(cached, DType::I32)?;
+                    cx.reshape(used, vec![Dim::Static(1)])?
+                }
+                Feed::Indirection => caches[self.caches],
                 Feed::Past(i) => {
                     cx.slice_axis(caches[i], self.tokens_axis, Extent::Const(0), past.extent())?
                 }
@@ -268,18 +345,92 @@ impl Decoder<'_> {
         self.run(cx, &given, Dim::from(now))
     }
 
-    /// A cache with the rows of the texts that are continued.
-    pub fn of_parents(&self, cx: Cx, present: NodeId, chosen: &Chosen) -> Result<NodeId, Error> {
+    /// How many tensors a loop carries for the caches.
+    pub fn carried(&self) -> usize {
+        self.caches + usize::from(self.is_indirect())
+    }
+
+    fn is_indirect(&self) -> bool {
+        self.feeds.iter().any(|feed| matches!(feed, Feed::Indirection))
+    }
+
+    /// What the loop carries first: buffers for the longest text, and which texts they belong to.
+    pub fn buffers(&self, cx: Cx, search: &Search<'_>, begun: Vec<NodeId>, chosen: &Chosen) -> Nodes {
+        let mut carried = Vec::with_capacity(self.carried());
+        for present in begun {
+            let present = self.of_parents(cx, present, chosen)?;
+            carried.push(self.buffer(cx, present, search.most)?);
+        }
+        if self.is_indirect() {
+            // All texts of an element begin with the same tokens.
+            carried.push(indirection(cx, search.batch, search.beams, search.most)?);
+        }
+        Ok(carried)
+    }
+
+    /// What the loop carries behind a step.
+    pub fn next_buffers(
+        &self,
+        cx: Cx,
+        search: &Search<'_>,
+        (before, presents): (&[NodeId], Vec<NodeId>),
+        chosen: &Chosen,
+        cached: NodeId,
+    ) -> Nodes {
+        let mut carried = Vec::with_capacity(self.carried());
+        let start = cx.scalar(DType::I64, 0.0);
+        for (&buffer, present) in before.iter().zip(presents) {
+            let present = self.of_parents(cx, present, chosen)?;
+            carried.push(match self.buffers {
+                Some(_) => present,
+                None => cx.add(Op::UpdateSlice { axis: self.tokens_axis }, &[buffer, present, start])?,
+            });
+        }
+        if let (true, Some(&texts)) = (self.is_indirect(), before.get(self.caches)) {
+            carried.push(self.redirected(cx, search, texts, chosen, cached)?);
+        }
+        Ok(carried)
+    }
+
+    /// Which text each token's keys and values are with, for the texts that are continued; the last token's are with the text itself.
+    fn redirected(
+        &self,
+        cx: Cx,
+        search: &Search<'_>,
+        texts: NodeId,
+        chosen: &Chosen,
+        cached: NodeId,
+    ) -> Result<NodeId, Error> {
+        let Some(parents) = chosen.parents else { return Ok(texts) };
+        let dims = cx.shape_of(texts).dims().to_vec();
+        let flat = cx.reshape(texts, vec![search.rows, Dim::Static(search.most)])?;
+        let flat = cx.add(Op::Gather { axis: 0 }, &[flat, parents])?;
+        let element = cx.with_scalar(B::Div, parents, search.beams as f64)?;
+        let first = cx.with_scalar(B::Mul, element, search.beams as f64)?;
+        let own = cx.binary(B::Sub, parents, first)?;
+        let own = cx.cast(own, DType::I32)?;
+        let own = cx.unsqueeze(own, &[1])?;
+        let flat = cx.add(Op::UpdateSlice { axis: 1 }, &[flat, own, cached])?;
+        cx.reshape(flat, dims)
+    }
+
+    /// A cache with the rows of the texts that are continued; they stay where they are if the decoder is told which they are.
+    fn of_parents(&self, cx: Cx, present: NodeId, chosen: &Chosen) -> Result<NodeId, Error> {
         match chosen.parents {
-            Some(parents) => cx.add(Op::Gather { axis: self.rows_axis }, &[present, parents]),
-            None => Ok(present),
+            Some(parents) if !self.is_indirect() => {
+                cx.add(Op::Gather { axis: self.rows_axis }, &[present, parents])
+            }
+            _ => Ok(present),
         }
     }
 
     /// A cache with as many tokens as the longest text has.
-    pub fn buffer(&self, cx: Cx, present: NodeId, most: usize) -> Result<NodeId, Error> {
+    fn buffer(&self, cx: Cx, present: NodeId, most: usize) -> Result<NodeId, Error> {
         let shape = cx.shape_of(present);
         let mut dims = shape.dims().to_vec();
+        if dims[self.tokens_axis] == Dim::Static(most) {
+            return Ok(present);
+        }
         dims[self.tokens_axis] = Dim::Static(most);
         let zero = cx.scalar(shape.dtype(), 0.0);
         let buffer = cx.expand(zero, dims)?;

@@ -3,7 +3,7 @@
 //! The graph `encoder` runs once: it gives the encoder's states, the keys and values of them that every step looks at, and the first step of the decoder. What it gives as
 //! `present_…` is what the decoder takes as `past_…`; what the decoder gives as `present_…` itself grows with every token.
 
-use super::decoder::{Begun, Decoder, Feed};
+use super::decoder::{Begun, Decoder, Feed, buffer_feed, rows_of_buffers};
 use super::{Cx, constant_token, for_beams, held, token};
 use crate::import::{NodeCx, SlotId};
 use crate::proto::type_proto::Value as TypeValue;
@@ -41,31 +41,14 @@ pub(super) fn begin<'p>(
     })?;
     let found = cx.importer.inlined(encoder, given)?;
     let made = Made { encoder, found, beams };
-    let mut feeds = Vec::with_capacity(graph.input.len());
-    for (i, input) in graph.input.iter().enumerate() {
-        feeds.push(match input.name() {
-            _ if i == 0 && one_token(input) => Feed::Tokens,
-            _ if i == 0 => return Err(cx.unsupported("a decoder that is given whole texts in every step")),
-            "encoder_attention_mask" => {
-                let mask = for_beams(cx, mask, 0, beams)?;
-                Feed::Fixed(held(cx, mask))
-            }
-            name @ "encoder_hidden_states" => Feed::Fixed(made.held(cx, name)?),
-            name => match name.strip_prefix("past_").map(|rest| format!("present_{rest}")) {
-                Some(present) => match graph.output.iter().skip(1).position(|o| o.name() == present) {
-                    Some(cache) => Feed::Past(cache),
-                    None => Feed::Fixed(made.held(cx, &present)?),
-                },
-                None => return Err(cx.unsupported(format!("a decoder that takes \"{name}\""))),
-            },
-        });
-    }
+    let feeds = made.feeds(cx, graph, mask)?;
     let caches = graph.output.len().saturating_sub(1);
     if caches == 0 {
         return Err(cx.malformed("a decoder without caches"));
     }
     let decoder = Decoder {
         graph,
+        buffers: rows_of_buffers(cx, &feeds, most)?,
         feeds,
         rows_axis: 0,
         tokens_axis: 2,
@@ -96,6 +79,33 @@ struct Made<'p> {
 }
 
 impl Made<'_> {
+    /// What the decoder `graph` is given in every step, with the encoder's mask.
+    fn feeds(&self, cx: Cx, graph: &GraphProto, mask: NodeId) -> Result<Vec<Feed>, Error> {
+        let mut feeds = Vec::with_capacity(graph.input.len());
+        for (i, input) in graph.input.iter().enumerate() {
+            feeds.push(match input.name() {
+                _ if i == 0 && one_token(input) => Feed::Tokens,
+                _ if i == 0 => {
+                    return Err(cx.unsupported("a decoder that is given whole texts in every step"));
+                }
+                "encoder_attention_mask" => {
+                    let mask = for_beams(cx, mask, 0, self.beams)?;
+                    Feed::Fixed(held(cx, mask))
+                }
+                name @ "encoder_hidden_states" => Feed::Fixed(self.held(cx, name)?),
+                name if let Some(feed) = buffer_feed(cx, name, self.beams) => feed,
+                name => match name.strip_prefix("past_").map(|rest| format!("present_{rest}")) {
+                    Some(present) => match graph.output.iter().skip(1).position(|o| o.name() == present) {
+                        Some(cache) => Feed::Past(cache),
+                        None => Feed::Fixed(self.held(cx, &present)?),
+                    },
+                    None => return Err(cx.unsupported(format!("a decoder that takes \"{name}\""))),
+                },
+            });
+        }
+        Ok(feeds)
+    }
+
     fn of(&self, cx: Cx, name: &str) -> Result<NodeId, Error> {
         let at = self.encoder.output.iter().position(|output| output.name() == name);
         let slot = at.and_then(|at| self.found.get(at).copied());

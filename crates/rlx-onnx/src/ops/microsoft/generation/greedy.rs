@@ -38,8 +38,12 @@ fn one_text(
     scores: Scores,
     draw: impl FnOnce(Cx<'_, '_, '_>, &Prompt) -> Result<Draw, Error>,
 ) -> Nodes {
-    if cx.attrs.int("model_type", 0)? != 0 {
-        return Err(cx.unsupported("a decoder behind an encoder (model_type other than 0)"));
+    let kind = cx.attrs.int("model_type", 0)?;
+    if kind != 0 {
+        let message = format!("model_type = {kind}, a decoder behind an encoder");
+        return Err(cx.unsupported(message).with_hint(
+            "ONNX Runtime has none either, for this op; BeamSearch takes such a decoder, and with num_beams = 1 it is this search",
+        ));
     }
     let prompt = Prompt::new(cx, MASK)?;
     let draw = draw(cx, &prompt)?;

@@ -2,7 +2,9 @@
 //!
 //! The decoder runs over the prompt first, in the graph around. Then an [`Op::Loop`] runs it for one token at a time. The caches of a
 //! decoder grow with every token, and what a loop carries keeps its shape: so a loop carries buffers for the longest text
-//! (`max_length`, which has to be known), whose first rows are the decoder's `past`, a dimension that the body finds out. An op
+//! (`max_length`, which has to be known), whose first rows are the decoder's `past`, a dimension that the body finds out. A decoder
+//! that takes `past_sequence_length` is given these buffers whole and updates them where they are; one that takes `cache_indirection`, too, is told in
+//! which rows a text's earlier tokens are, so that nothing is copied when texts change places. An op
 //! differs from the others in how it chooses tokens alone: a [`Choice`].
 //!
 //! | file | what |
@@ -148,11 +150,7 @@ fn generated(
     let state = choice.start(cx, search)?;
     let chosen = choice.next(cx, search, &step, &state)?;
     let texts = continued(cx, &step, &chosen)?;
-    let mut caches = Vec::with_capacity(begun.caches.len());
-    for present in begun.caches {
-        let present = search.decoder.of_parents(cx, present, &chosen)?;
-        caches.push(search.decoder.buffer(cx, present, search.most)?);
-    }
+    let caches = search.decoder.buffers(cx, search, begun.caches, &chosen)?;
     let left = Extent::Const(search.most as i64) - search.prompt - 1;
     let left = if left.as_const().is_some() { left.max(0) } else { left };
     let limit = number(cx, left)?;
@@ -168,7 +166,7 @@ fn generated(
     let op = Op::Loop { body, trips: Dim::from(left), count: None, carried, scanned: 0 };
     let node = cx.importer.push(op, &inputs)?;
     let results = (0..carried).map(|i| cx.importer.graph.result(node, i)).collect::<Result<Vec<_>, _>>()?;
-    let behind = 2 + search.decoder.caches;
+    let behind = 2 + search.decoder.carried();
     Ok((results[0], results[behind..].to_vec()))
 }
 
@@ -200,24 +198,19 @@ fn stepped(cx: Cx, search: &Search<'_>, choice: &dyn Choice, own: &[NodeId]) -> 
     let &[iteration, _, texts, tokens, ..] = own else {
         return Err(cx.malformed("a step of a generation without texts"));
     };
-    let (caches, state) = own[4..].split_at(search.decoder.caches);
+    let (caches, state) = own[4..].split_at(search.decoder.carried());
     // The last token of a text is not in the caches yet.
     let prompt = number(cx, search.prompt)?;
     let cached = cx.binary(B::Add, prompt, iteration)?;
     let (_, past) = cx.count_up(cached, Extent::Const(search.most as i64 - 1))?;
-    let (logits, presents) = search.decoder.step(cx, tokens, iteration, past, caches)?;
+    let (logits, presents) = search.decoder.step(cx, tokens, iteration, (cached, past), caches)?;
     let one = cx.scalar(DType::I64, 1.0);
     let length = cx.binary(B::Add, cached, one)?;
     let step = Step { logits, texts, length, first: false };
     let chosen = choice.next(cx, search, &step, state)?;
     let texts = continued(cx, &step, &chosen)?;
     let mut outputs = vec![chosen.goes_on, texts, chosen.tokens];
-    let start = cx.scalar(DType::I64, 0.0);
-    for (&buffer, present) in caches.iter().zip(presents) {
-        let present = search.decoder.of_parents(cx, present, &chosen)?;
-        let axis = search.decoder.tokens_axis;
-        outputs.push(cx.add(Op::UpdateSlice { axis }, &[buffer, present, start])?);
-    }
+    outputs.extend(search.decoder.next_buffers(cx, search, (caches, presents), &chosen, cached)?);
     outputs.extend(chosen.state);
     Ok(outputs)
 }
