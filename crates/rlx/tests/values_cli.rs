@@ -187,3 +187,67 @@ fn what_takes_strings_is_verified_and_timed_and_shown() {
     let missing = rlx(&["bench", &table, "--dim", "n.0=2"]);
     assert!(!missing.status.success() && err(&missing).contains("\"c\""), "{}", err(&missing));
 }
+
+#[test]
+fn models_that_take_strings_are_compared() {
+    let numbers = ConstData::from_f32(&[2, 2], &[5.1, 3.5, 6.2, 2.9]).expect("a tensor");
+    let numbers = file("compared.npy", &rlx_weights::npy::to_bytes(&numbers).expect("an array"));
+    let (numbers, names) = (
+        format!("n={}", numbers.display()),
+        format!("c={}", file("compared.json", b"[[\"red\"], [\"no colour\"]]").display()),
+    );
+    let table = model("table_of_numbers_and_strings");
+    let given = ["--input", &numbers, "--input", &names];
+    let compare = |other: &str| rlx(&[&["compare", &table, other], &given[..]].concat());
+    let same = compare(&table);
+    assert!(same.status.success(), "{}", err(&same));
+    let text = String::from_utf8_lossy(&same.stdout);
+    assert!(text.contains("2 equal strings") && text.trim_end().ends_with("ok"), "{text}");
+
+    // Another name of a class, and another number beside it.
+    let bytes = std::fs::read(&table).expect("the model is committed");
+    let renamed: Vec<u8> = replaced(&bytes, b"setosa", b"sitosa");
+    let renamed = file("renamed.onnx", &renamed);
+    let differs = compare(renamed.to_str().expect("a text"));
+    let text = String::from_utf8_lossy(&differs.stdout);
+    assert_eq!(differs.status.code(), Some(1), "{text}{}", err(&differs));
+    assert!(text.contains("element 0: \"setosa\" and \"sitosa\"  differs"), "{text}");
+    let json = rlx(&[&["compare", &table, renamed.to_str().expect("a text"), "--json"], &given[..]].concat());
+    let found: Json = serde_json::from_slice(&json.stdout).expect("one JSON value");
+    let label = found["outputs"].as_array().expect("a list").iter().find(|o| o["name"] == "output_label");
+    let label = label.expect("the label is compared");
+    assert_eq!(
+        (&label["ok"], &label["dtype"], &label["different"]),
+        (&json!(false), &json!("string"), &json!(1))
+    );
+    let probability =
+        found["outputs"].as_array().expect("a list").iter().find(|o| o["name"] == "output_probability");
+    assert_eq!(probability.expect("numbers are compared")["ok"], true);
+
+    let missing = rlx(&["compare", &table, &table, "--input", &numbers]);
+    assert!(!missing.status.success() && err(&missing).contains("\"c\""), "{}", err(&missing));
+    let other = compare(&model("label_encoder_strings"));
+    assert!(err(&other).contains("2 inputs") && err(&other).contains("1 input"), "{}", err(&other));
+}
+
+/// All occurrences of some bytes replaced by as many others.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    let places: Vec<usize> =
+        (0..=bytes.len() - from.len()).filter(|&i| bytes[i..].starts_with(from)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|i| all[i..i + to.len()].copy_from_slice(to));
+    all
+}
+
+#[test]
+fn what_takes_strings_is_not_compiled_and_says_why() {
+    let out = file("table.rlx", b"");
+    std::fs::remove_file(&out).expect("it is there");
+    let table = model("table_of_numbers_and_strings");
+    let refused = rlx(&["compile", &table, "-o", out.to_str().expect("a text")]);
+    assert_eq!(refused.status.code(), Some(1), "{}", err(&refused));
+    let why = err(&refused);
+    assert!(why.contains("takes or gives strings") && why.contains("rlx run"), "{why}");
+    assert!(!out.exists(), "no file is left");
+}

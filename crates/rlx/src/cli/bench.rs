@@ -21,7 +21,7 @@ use super::{print, values};
 /// Times a model.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
-    let mut job = job::open_any(&args.common, watch.progress())?.caching(args.cache)?;
+    let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
     let written = [("--trace", &args.trace), ("--roofline", &args.roofline)];
     let written = written.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     keep_apart(&written.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use rlx::Runner;
 use rlx::compare::{OutputDifference, Tolerances, compare_outputs, shorter};
 use rlx::inputs::Inputs;
+use rlx::values::ModelValue;
 use rlx::verify::output_types;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, Value};
 use rlx_runtime::TensorInfo;
@@ -18,6 +19,7 @@ use super::job::{self, Job, borrowed};
 use super::output::{Messages, Output};
 use super::verify::{number, tolerances};
 use super::watch::Watch;
+use super::words::{self, Apart, WordDifference};
 use super::{inputs, print, values};
 
 /// The absolute error allowed between programs, as in `torch.testing.assert_close`.
@@ -25,6 +27,8 @@ const FLOOR: f64 = 1e-5;
 
 /// Outputs by name.
 type Outputs = Vec<(String, ConstData)>;
+/// Inputs of any type by name.
+type Values = Vec<(String, ModelValue)>;
 
 /// Compares two models; exit code 1 where an output differs.
 pub fn compare(args: &CompareArgs, json: bool) -> Result<ExitCode, Failure> {
@@ -32,6 +36,9 @@ pub fn compare(args: &CompareArgs, json: bool) -> Result<ExitCode, Failure> {
     let progress = watch.progress();
     let mut first = job::open(&args.common, progress)?;
     let mut second = open_other(args, &first, progress)?;
+    if ![&first, &second].into_iter().all(is_plain) {
+        return of_values(args, [first, second], json, watch);
+    }
     let images = Images::of(&args.common, &first.metadata, json);
     let given = inputs::gather(&args.common, &images, &first.declared, true)?;
     let (own, others, notes) = shared(given, &first.declared, &second.declared)?;
@@ -49,14 +56,101 @@ pub fn compare(args: &CompareArgs, json: bool) -> Result<ExitCode, Failure> {
         notes.iter().for_each(|note| writeln!(Messages, "note: {note}"));
     }
     let names = [first.runner.name(), second.runner.name()];
-    report(&found, names, json, json!({ "notes": notes }))
+    report(&found, &[], names, json, json!({ "notes": notes }))
+}
+
+/// Whether all that a model takes and gives is tensors of numbers.
+fn is_plain(job: &Job) -> bool {
+    job.runner.model().is_none_or(|model| model.is_plain())
+}
+
+/// Compares two models of which one takes or gives more than tensors of numbers: strings are compared for equality.
+fn of_values(
+    args: &CompareArgs,
+    [mut first, mut second]: [Job; 2],
+    json: bool,
+    watch: Watch,
+) -> Result<ExitCode, Failure> {
+    let metadata = std::mem::take(&mut first.metadata);
+    let images = Images::of(&args.common, &metadata, json);
+    let given = values::gather(&args.common, &first, &images, true)?;
+    let (own, others, notes) = shared_values(given, &first, &second)?;
+    let tolerances = allowed(&args.common, &args.allowed, &first);
+    let (want, want_types) = values_of(&mut first.runner, &own, watch.progress())?;
+    let (got, got_types) = values_of(&mut second.runner, &others, watch.progress())?;
+    let types: Vec<DType> = match want_types.len() == got_types.len() {
+        true => want_types.iter().zip(&got_types).map(|(&a, &b)| shorter(a, b)).collect(),
+        false => got_types,
+    };
+    let found = compare_outputs(&want.numbers, &got.numbers, &types, tolerances)?;
+    let found_words = words::compared(&want.words, &got.words).ok_or_else(|| {
+        let names =
+            |apart: &Apart| apart.words.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>().join(", ");
+        let message = format!("outputs cannot be matched: {} and {}", names(&want), names(&got));
+        Error::new(ErrorKind::Binding, message)
+    })?;
+    drop(watch);
+    if !json {
+        notes.iter().for_each(|note| writeln!(Messages, "note: {note}"));
+    }
+    let names = [first.runner.name(), second.runner.name()];
+    report(&found, &found_words, names, json, json!({ "notes": notes }))
+}
+
+/// As [`shared`], of values: those that are no tensors go to the input of the same name, or else of the same position.
+fn shared_values(given: Values, first: &Job, second: &Job) -> Result<(Values, Values, Vec<String>)> {
+    let tensors = given.iter().filter_map(|(name, value)| match value {
+        ModelValue::Tensor(tensor) => Some((name.clone(), tensor.clone())),
+        _ => None,
+    });
+    let (own, others, notes) = shared(tensors.collect(), &first.declared, &second.declared)?;
+    let values = |tensors: Inputs| -> Values { tensors.into_iter().map(|(n, t)| (n, t.into())).collect() };
+    let (mut own, mut others) = (values(own), values(others));
+    let (names, other_names) = (input_names(first), input_names(second));
+    for (name, value) in given {
+        if matches!(value, ModelValue::Tensor(_)) {
+            continue;
+        }
+        let at = names.iter().position(|n| *n == name).unwrap_or(0);
+        let other = if other_names.contains(&name) { Some(&name) } else { other_names.get(at) };
+        let other = other.filter(|other| second.declared.iter().all(|info| info.name != **other));
+        let other = other.ok_or_else(|| {
+            Error::new(ErrorKind::Binding, format!("the second model takes no strings as \"{name}\""))
+        })?;
+        others.push((other.clone(), value.clone()));
+        own.push((name, value));
+    }
+    Ok((own, others, notes))
+}
+
+/// The names of all inputs that a job's model declares.
+fn input_names(job: &Job) -> Vec<String> {
+    match job.runner.model() {
+        Some(model) => model.input_names().map(str::to_owned).collect(),
+        None => job.declared.iter().map(|info| info.name.clone()).collect(),
+    }
+}
+
+/// As [`outputs_of`], of values; the types are those of the numbers.
+fn values_of(runner: &mut Runner, given: &Values, progress: &Progress) -> Result<(Apart, Vec<DType>)> {
+    let given: Vec<(&str, &ModelValue)> = given.iter().map(|(n, v)| (n.as_str(), v)).collect();
+    let outputs = Apart::of(runner.run_values_with_progress(&given, progress)?);
+    let tensors = runner.tensors_of(&given, progress)?;
+    let imported = runner.import_with_progress(&borrowed(&tensors), progress)?;
+    let types = output_types(&imported.graph);
+    let of = |(name, tensor): &(String, ConstData)| {
+        let at = imported.outputs.iter().position(|output| output == name);
+        at.and_then(|at| types.get(at).copied()).unwrap_or(tensor.dtype())
+    };
+    let types = outputs.numbers.iter().map(of).collect();
+    Ok((outputs, types))
 }
 
 /// Compares a model's outputs with arrays in a file.
 pub fn expected(args: &VerifyArgs, path: &Path, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
-    let mut job = job::open_any(&args.common, progress)?;
+    let mut job = job::open(&args.common, progress)?;
     let given = values::tensors(&args.common, &mut job, json, false, progress)?;
     inputs::check_complete(&job.declared, &given)?;
     let want = arrays(path)?;
@@ -64,7 +158,7 @@ pub fn expected(args: &VerifyArgs, path: &Path, json: bool) -> Result<ExitCode, 
     let found = compare_outputs(&want, &got, &types, allowed(&args.common, &args.allowed, &job))?;
     drop(watch);
     let file = path.display().to_string();
-    report(&found, [&file, job.runner.name()], json, json!({}))
+    report(&found, &[], [&file, job.runner.name()], json, json!({}))
 }
 
 fn allowed(common: &Common, allowed: &Allowed, job: &Job) -> Tolerances {
@@ -92,16 +186,16 @@ fn open_other(args: &CompareArgs, first: &Job, progress: &Progress) -> Result<Jo
     let plain = job::open(&common, progress)?;
     let has = |dim: &(String, usize)| rlx::check_dims(&plain.declared, std::slice::from_ref(dim)).is_ok();
     common.dims = dims.into_iter().filter(has).collect();
-    if plain.declared.len() != first.declared.len() {
-        let names = |job: &Job| job.declared.iter().map(|i| i.name.clone()).collect::<Vec<_>>().join(", ");
+    let (names, other_names) = (input_names(first), input_names(&plain));
+    if names.len() != other_names.len() {
         let message = format!(
             "{} has {}, {} has {}",
             first.runner.name(),
-            print::counted(first.declared.len(), "input", "inputs"),
+            print::counted(names.len(), "input", "inputs"),
             plain.runner.name(),
-            print::counted(plain.declared.len(), "input", "inputs")
+            print::counted(other_names.len(), "input", "inputs")
         );
-        let hint = format!("their inputs: {}; {}", names(first), names(&plain));
+        let hint = format!("their inputs: {}; {}", names.join(", "), other_names.join(", "));
         return Err(Error::new(ErrorKind::Binding, message).with_hint(hint).into());
     }
     if common.dims.is_empty() { Ok(plain) } else { job::open(&common, progress) }
@@ -170,20 +264,22 @@ fn outputs_of(runner: &mut Runner, given: &Inputs, progress: &Progress) -> Resul
 /// Prints what was found.
 fn report(
     found: &[OutputDifference],
+    words: &[WordDifference],
     [first, second]: [&str; 2],
     json: bool,
     more: Json,
 ) -> Result<ExitCode, Failure> {
-    let ok = found.iter().all(|d| d.difference.ok);
+    let ok = found.iter().all(|d| d.difference.ok) && words.iter().all(WordDifference::ok);
     if json {
-        let outputs: Json = found.iter().map(to_json).collect();
+        let outputs: Json =
+            found.iter().map(to_json).chain(words.iter().map(WordDifference::to_json)).collect();
         let mut report = json!({ "ok": ok, "first": first, "second": second, "outputs": outputs });
         if let (Json::Object(report), Json::Object(more)) = (&mut report, more) {
             report.extend(more);
         }
         writeln!(Output, "{report}")?;
     } else {
-        print_text(found, ok)?;
+        print_text(found, words, ok)?;
     }
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -203,7 +299,7 @@ fn to_json(d: &OutputDifference) -> Json {
     })
 }
 
-fn print_text(found: &[OutputDifference], ok: bool) -> Result<(), Failure> {
+fn print_text(found: &[OutputDifference], words: &[WordDifference], ok: bool) -> Result<(), Failure> {
     writeln!(Output, "{:<24} {:>10} {:>10} {:>12}  worst element", "output", "max abs", "max rel", "cosine")?;
     for d in found {
         let diff = &d.difference;
@@ -220,9 +316,10 @@ fn print_text(found: &[OutputDifference], ok: bool) -> Result<(), Failure> {
             d.name, diff.max_abs, diff.max_rel, diff.cosine
         )?;
     }
-    let bad = found.iter().filter(|d| !d.difference.ok).count();
+    words.iter().try_for_each(|d| writeln!(Output, "{}", d.line()))?;
+    let bad = found.iter().filter(|d| !d.difference.ok).count() + words.iter().filter(|d| !d.ok()).count();
     match ok {
         true => writeln!(Output, "ok"),
-        false => writeln!(Output, "{bad} of {} outputs differ", found.len()),
+        false => writeln!(Output, "{bad} of {} outputs differ", found.len() + words.len()),
     }
 }

@@ -13,7 +13,7 @@ use super::output::Output;
 use super::watch::Watch;
 use super::written::keep_apart;
 use super::{inputs, package, print};
-use rlx_ir::Result;
+use rlx_ir::{Error, ErrorKind, Result};
 use rlx_runtime::Artefact;
 
 /// Compiles a model.
@@ -23,6 +23,7 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
     }
     let watch = Watch::start(&args.limits, "reading", json)?;
     let mut job = job::open(&args.common, watch.progress())?;
+    takes_tensors(&job)?;
     keep_apart(&[("--output", &args.output)], &[args.common.reads(), job.files.clone()].concat())?;
     let given =
         inputs::gather(&args.common, &Images::of(&args.common, &job.metadata, json), &job.declared, false)?;
@@ -52,6 +53,17 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A compiled model has tensors of numbers alone.
+fn takes_tensors(job: &job::Job) -> Result<()> {
+    let Some(model) = job.runner.model().filter(|model| !model.is_plain()) else { return Ok(()) };
+    let message = format!(
+        "{} takes or gives strings, sequences or maps, which a compiled model cannot: the words of a run decide how it is imported",
+        model.name()
+    );
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_hint("run the ONNX file itself (rlx run); to compile the rest, cut the model where it has tensors of numbers alone"))
 }
 
 /// What is known of an artefact without loading it.

@@ -46,29 +46,13 @@ impl Job {
     }
 }
 
-/// Opens the model, whose inputs are tensors; `progress` may stop it.
+/// Opens the model, whose inputs may be anything: `declared` has those that are tensors. `progress` may stop it.
 pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
-    open_inputs(common, progress, Model::inputs)
-}
-
-/// As [`open`], of a model whose inputs may be anything: `declared` has those that are tensors.
-pub fn open_any(common: &Common, progress: &Progress) -> Result<Job, Failure> {
-    open_inputs(
-        common,
-        progress,
-        |model| if model.is_plain() { model.inputs() } else { Ok(model.input_tensors()) },
-    )
-}
-
-fn open_inputs(
-    common: &Common,
-    progress: &Progress,
-    inputs: impl Fn(&Model) -> Result<Vec<TensorInfo>>,
-) -> Result<Job, Failure> {
     let start = Instant::now();
     if Artefact::is_artefact(&common.model) {
         return open_artefact(common, start, progress);
     }
+    let inputs = |model: &Model| if model.is_plain() { model.inputs() } else { Ok(model.input_tensors()) };
     let plain = Model::open_with_progress(&common.model, progress)?;
     check_dims(&inputs(&plain)?, &common.dims)?;
     let (files, metadata) = (plain.files(), plain.metadata().properties);

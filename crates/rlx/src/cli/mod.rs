@@ -26,6 +26,7 @@ mod values;
 mod verify;
 mod warnings;
 mod watch;
+mod words;
 mod written;
 
 use std::process::ExitCode;

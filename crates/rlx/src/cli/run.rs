@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.outputs {
         OutputFormat::of(path)?;
     }
-    let mut job = job::open_any(&args.common, watch.progress())?.caching(args.cache)?;
+    let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
     let outputs = args.outputs.iter().map(|path| ("--outputs", path.as_path()));
     keep_apart(&outputs.collect::<Vec<_>>(), &[args.reads(), job.files.clone()].concat())?;
     let metadata = std::mem::take(&mut job.metadata);

@@ -77,7 +77,7 @@ pub fn tensors(
 
 /// Tensors of numbers from files as for any other model, or random; strings from `.json`, `.txt`, `.npy` and `.npz` files. With `fill`,
 /// tensors of numbers that are not given are random, too.
-fn gather(
+pub fn gather(
     common: &Common,
     job: &Job,
     images: &Images<'_>,

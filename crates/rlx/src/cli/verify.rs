@@ -22,7 +22,7 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     }
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
-    let mut job = job::open_any(&args.common, progress)?;
+    let mut job = job::open(&args.common, progress)?;
     let inputs = values::tensors(&args.common, &mut job, json, true, progress)?;
     let given = borrowed(&inputs);
     if let Some(artefact) = job.runner.artefact() {

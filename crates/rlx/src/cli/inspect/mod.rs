@@ -71,7 +71,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
 fn examined(args: &InspectArgs, format: InspectFormat, shown: Option<&Shown>) -> Result<String, Failure> {
     let json = format == InspectFormat::Json;
     let watch = Watch::start(&args.limits, "reading", json)?;
-    let mut job = job::open_any(&args.common, watch.progress())?;
+    let mut job = job::open(&args.common, watch.progress())?;
     keep_output_apart(args, &job.files)?;
     let given = values::tensors(&args.common, &mut job, json, false, watch.progress())?;
     let facts = match job.runner.artefact() {
