@@ -248,6 +248,6 @@ fn what_takes_strings_is_not_compiled_and_says_why() {
     let refused = rlx(&["compile", &table, "-o", out.to_str().expect("a text")]);
     assert_eq!(refused.status.code(), Some(1), "{}", err(&refused));
     let why = err(&refused);
-    assert!(why.contains("takes or gives strings") && why.contains("rlx run"), "{why}");
+    assert!(why.contains("input \"c\" takes strings") && why.contains("rlx run"), "{why}");
     assert!(!out.exists(), "no file is left");
 }

@@ -57,10 +57,13 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
 
 /// A compiled model has tensors of numbers alone.
 fn takes_tensors(job: &job::Job) -> Result<()> {
-    let Some(model) = job.runner.model().filter(|model| !model.is_plain()) else { return Ok(()) };
+    let is_tensor = |name: &str| job.declared.iter().any(|info| info.name == name);
+    let Some(name) = job.runner.model().and_then(|model| model.input_names().find(|name| !is_tensor(name)))
+    else {
+        return Ok(());
+    };
     let message = format!(
-        "{} takes or gives strings, sequences or maps, which a compiled model cannot: the words of a run decide how it is imported",
-        model.name()
+        "input \"{name}\" takes strings or a sequence, which a compiled model cannot: the words of a run decide how the model is imported"
     );
     Err(Error::new(ErrorKind::Unsupported, message)
         .with_hint("run the ONNX file itself (rlx run); to compile the rest, cut the model where it has tensors of numbers alone"))
