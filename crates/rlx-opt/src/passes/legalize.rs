@@ -8,6 +8,8 @@
 //! %1 = Softmax(%0) {axis=-1} : [2, 3] f32    →   Reduce.Max, Sub, Exp, Reduce.Sum, Div
 //! ```
 
+use std::collections::BTreeMap;
+
 use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result, decompose};
 
 use crate::options::KernelDispatchPolicy;
@@ -77,7 +79,7 @@ pub fn will_run_natively(node: &Node, graph: &Graph, context: &PassContext<'_>) 
 /// Runs the pass.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] naming the first node that nothing can compute, and why.
+/// [`ErrorKind::Unsupported`] naming the first node that nothing can compute, and why, with the ops of all others.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     legal(graph, context, runs_natively)
 }
@@ -108,18 +110,18 @@ fn legal(
         return Ok(graph.clone());
     }
     let legal = decompose::decompose_nodes(graph, wanted)?.unwrap_or_else(|| graph.clone());
-    for node in legal.nodes() {
-        let runs = is_moved(node, context)
-            || natively(node, &legal, context)
-            || runs_by_reference(node, &legal, context);
-        if !runs {
-            return Err(unsupported(node, &legal, context));
-        }
+    let runs = |node: &Node| {
+        is_moved(node, context) || natively(node, &legal, context) || runs_by_reference(node, &legal, context)
+    };
+    let lacking: Vec<&Node> = legal.nodes().iter().filter(|node| !runs(node)).collect();
+    match lacking.split_first() {
+        Some((first, others)) => Err(unsupported(first, others, &legal, context)),
+        None => Ok(legal),
     }
-    Ok(legal)
 }
 
-fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
+/// The error of the first node that nothing can compute, with the ops of all others.
+fn unsupported(node: &Node, others: &[&Node], graph: &Graph, context: &PassContext<'_>) -> Error {
     let moved = needs_no_kernel(&node.op).then(|| no_movement(node, context.target)).flatten();
     let reason = match moved.map_or_else(|| context.target.claim(node, graph), crate::Claim::No) {
         crate::Claim::No(reason) => reason,
@@ -130,7 +132,11 @@ fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
             "it is not among the options' supported_ops".to_string()
         }
     };
-    let message =
-        format!("{} has no kernel for {} : {}: {reason}", context.target.name(), node.op.kind(), node.shape);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    others.iter().for_each(|other| *counts.entry(other.op.kind().to_string()).or_default() += 1);
+    let list: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let others = if list.is_empty() { String::new() } else { format!("; nor for {}", list.join(", ")) };
+    let name = context.target.name();
+    let message = format!("{name} has no kernel for {} : {}: {reason}{others}", node.op.kind(), node.shape);
     graph.locate(node.id, Error::new(ErrorKind::Unsupported, message))
 }
