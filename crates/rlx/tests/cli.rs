@@ -468,6 +468,55 @@ fn verify_compares_vulkan_with_the_cpu() {
     assert!(found["ok"] == false && first["node"].is_string() && first["op"].is_string(), "{found}");
 }
 
+/// Vulkan has no f64: `Sin` of it is the CPU's, if it may.
+#[test]
+#[cfg(feature = "vulkan")]
+fn the_cpu_runs_what_vulkan_cannot_if_it_may() {
+    use rlx_onnx::testing::{FLOAT, int, model, node, value, with};
+    if let Some(missing) = rlx_runtime::unavailable_reason(rlx_runtime::Device::Vulkan) {
+        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+        assert!(!required.contains("vulkan"), "RLX_TEST_DEVICES names vulkan: {missing}");
+        println!("@skip 1 vulkan: {missing}");
+        return;
+    }
+    const DOUBLE: i32 = 11;
+    let nodes = [
+        node("Relu", &["x"], &["positive"]),
+        with(node("Cast", &["positive"], &["wide"]), int("to", DOUBLE.into())),
+        node("Sin", &["wide"], &["sine"]),
+        with(node("Cast", &["sine"], &["narrow"]), int("to", FLOAT.into())),
+        node("Neg", &["narrow"], &["y"]),
+    ];
+    let proto = model(&[value("x", FLOAT, &["4"])], &nodes, &[], &[value("y", FLOAT, &["4"])]);
+    let folder = scratch("fallback");
+    let (file, x, y) = (folder.join("sine.onnx"), folder.join("x.npy"), folder.join("y.npy"));
+    std::fs::write(&file, prost::Message::encode_to_vec(&proto)).expect("a file is written");
+    let given = ConstData::from_f32(&[4], &[-1.0, 0.5, 1.0, 2.0]).expect("a tensor");
+    std::fs::write(&x, rlx_weights::npy::to_bytes(&given).expect("an array")).expect("a file is written");
+
+    let device = ["--device", "vulkan"];
+    let run = [&["run", text(&file), text(&x), "--outputs", text(&y)], &device[..]].concat();
+    let refused = failed(1, &run);
+    assert!(refused.contains("no kernel for Cast : [4] f64"), "{refused}");
+    assert!(
+        refused.contains("; nor for 1 Activation, 1 Cast") && refused.contains("--cpu-fallback"),
+        "{refused}"
+    );
+    done(&[&run[..], &["--cpu-fallback"]].concat());
+    let found = rlx_weights::npy::read(&y).expect("outputs are written");
+    let want = [0.0, 0.5f64, 1.0, 2.0].map(|x| -x.sin() as f32);
+    assert!(
+        found.as_f32().expect("floats").iter().zip(want).all(|(a, b)| (a - b).abs() <= 1e-6),
+        "{found:?}"
+    );
+
+    let inspect = [&["inspect", text(&file), "--cpu-fallback", "--json"], &device[..]].concat();
+    let parts = json(&inspect)["split"]["parts"].clone();
+    let devices: Vec<&str> =
+        parts.as_array().expect("parts").iter().filter_map(|part| part["device"].as_str()).collect();
+    assert!(["CPU", "Vulkan"].iter().all(|device| devices.contains(device)), "{devices:?}");
+}
+
 #[test]
 fn help_teaches_with_examples() {
     for args in [
