@@ -1,9 +1,10 @@
 //! What it costs to replace a row of a cache, by the cache's capacity: donated, so that only the row moves, and fed by an
 //! output of its own, which copies the cache.
 //!
-//! `cargo run --release -p rlx --example bench_donation [-- DEVICE]` prints microseconds per run: the minimum over 40 rounds of the mean of
-//! 200 runs, the capacities taking turns. The output is not fetched. Donated caches are written at the same 256 rows, whatever
-//! their capacity, and at one row after the other, which the processor's caches do not have.
+//! `cargo run --release -p rlx --example bench_donation [-- DEVICE [ROUNDS]]` prints microseconds per run: the minimum over 40 rounds of the mean
+//! of 200 runs, or 10 where the cache is copied, the capacities taking turns. The output is not fetched; a round ends when the
+//! device has done its last run. Donated caches are written at the same 256 rows, whatever their capacity, and at one row after
+//! the other, which the processor's caches do not have.
 
 use std::time::Instant;
 
@@ -13,24 +14,29 @@ use rlx::prelude::*;
 const ROW: usize = 1024;
 const CAPACITIES: [usize; 4] = [256, 1024, 4096, 16384];
 const ROUNDS: usize = 40;
+/// Runs of a round, and those of a round in which each run copies the cache.
 const RUNS: usize = 200;
+const COPIES: usize = 10;
 
 /// A cache, and how it is written.
 struct Cache {
     compiled: CompiledGraph,
     /// Rows that are written in turn.
     rows: usize,
+    /// Runs of a round.
+    runs: usize,
     /// The smallest mean so far, in microseconds.
     best: f64,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device: Device = std::env::args().nth(1).map_or(Ok(Device::Cpu), |name| name.parse())?;
+    let rounds = std::env::args().nth(2).map_or(Ok(ROUNDS), |count| count.parse())?;
     let ways = |capacity| [(true, CAPACITIES[0]), (true, capacity), (false, capacity)];
     let cases = CAPACITIES.iter().flat_map(|&c| ways(c).map(|(donate, rows)| (c, donate, rows)));
     let caches = cases.map(|(capacity, donate, rows)| Cache::new(device, capacity, donate, rows));
     let mut caches = caches.collect::<Result<Vec<_>, _>>()?;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         for cache in &mut caches {
             cache.round(round)?;
         }
@@ -63,17 +69,19 @@ impl Cache {
         let mut compiled = Session::try_new(device)?.try_compile(g)?;
         compiled.bind_gpu_handle("cache", &vec![0.0; capacity * ROW]);
         compiled.set_gpu_handle_feed("cache", 0);
-        Ok(Cache { compiled, rows, best: f64::MAX })
+        let runs = if donate { RUNS } else { COPIES };
+        Ok(Cache { compiled, rows, runs, best: f64::MAX })
     }
 
     fn round(&mut self, round: usize) -> Result<(), Box<dyn std::error::Error>> {
         let row = vec![1.0; ROW];
         let start = Instant::now();
-        for i in 0..RUNS {
-            let at = [((round * RUNS + i) % self.rows) as f32];
+        for i in 0..self.runs {
+            let at = [((round * self.runs + i) % self.rows) as f32];
             self.compiled.try_commit_no_wait(&[("row", &row), ("at", &at)])?;
         }
-        self.best = self.best.min(start.elapsed().as_secs_f64() * 1e6 / RUNS as f64);
+        self.compiled.try_sync_pending()?;
+        self.best = self.best.min(start.elapsed().as_secs_f64() * 1e6 / self.runs as f64);
         Ok(())
     }
 }
