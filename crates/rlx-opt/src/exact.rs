@@ -36,7 +36,7 @@ fn jumps(node: &Node, graph: &Graph) -> bool {
     let of_float = || node.inputs.iter().any(|&id| graph.shape(id).dtype().is_float());
     match &node.op {
         Op::Quantize { .. } | Op::Compare(_) | Op::ArgReduce { .. } | Op::TopK { .. } => true,
-        Op::NonZero { .. } | Op::NonMaxSuppression { .. } => true,
+        Op::NonZero { .. } | Op::NonMaxSuppression { .. } | Op::TreeEnsemble { .. } => true,
         Op::Activation(A::Round | A::Floor | A::Ceil | A::Trunc | A::Sign) => true,
         Op::Binary(B::Mod | B::Rem) => true,
         // The types of eight bits and fewer have steps as integers have.
@@ -64,7 +64,7 @@ fn is_exactly_rounded(node: &Node, graph: &Graph) -> bool {
             !matches!(reduction, ScatterOp::Add | ScatterOp::Mul)
         }
         Op::MatMul | Op::MatMulBlocks | Op::DotGeneral { .. } => false,
-        Op::GroupedMatMul | Op::Conv { .. } => false,
+        Op::GroupedMatMul | Op::SquaredDistances | Op::TreeEnsemble { .. } | Op::Conv { .. } => false,
         Op::ConvTranspose { .. } | Op::Recurrent { .. } | Op::Attention { .. } | Op::Rope { .. } => false,
         Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,
         Op::GroupNorm { .. } | Op::BatchNorm { .. } => false,

@@ -12,6 +12,7 @@ pub mod data;
 pub mod def;
 mod derive;
 pub mod det;
+pub mod distances;
 pub mod elementwise;
 pub mod grouped;
 pub mod index;
@@ -22,6 +23,7 @@ mod pack_format;
 pub mod reduce;
 pub mod structural;
 pub mod top_k;
+pub mod trees;
 pub mod types;
 pub mod unique;
 
@@ -158,6 +160,20 @@ ops! {
     /// Rows `[…, k]`, each times the one of the matrices `[experts, k, n]` that its index `[…]` (i32 or i64,
     /// as for `Gather`) chooses: the experts of a mixture. Rows broadcast to the indices.
     GroupedMatMul => grouped::GroupedMatMulDef;
+    /// The squared Euclidean distances `[n, m]` between rows `[n, k]` and columns `[k, m]`: a matmul with `(a − b)²` for `a · b`.
+    SquaredDistances => distances::SquaredDistancesDef;
+    /// The weights of the leaves `[rows, results]` that decision trees lead to: rows `x` `[rows, features]`, thresholds `[nodes]`, links
+    /// `[nodes, 3]` of i32 (the feature that a node compares, and the next node for yes and for no; a leaf is linked to itself), roots
+    /// `[trees]`, weights `[nodes, results]`. Features, thresholds and weights are floats of one type; negative indices count from the end.
+    TreeEnsemble {
+        /// Levels of the deepest tree: how many links are followed.
+        depth: usize,
+        /// Which outcomes of the comparison of feature and threshold are a yes: the sum of 1 for less, 2 for equal, 4 for greater, 8 for
+        /// NaN. Where none are given, `links` have a fourth column with those of each node.
+        outcomes: Option<u32>,
+        /// How the trees' weights combine: any but `Prod`.
+        reduce: ReduceOp,
+    } => trees::TreeEnsembleDef;
 
     /// The same elements in the same order with other dimensions.
     Reshape {

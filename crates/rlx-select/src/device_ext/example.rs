@@ -103,6 +103,11 @@ fn special(op: &Op) -> Option<Vec<Shape>> {
             Some(vec![f32s(&dims)])
         }
         Op::RoiAlign { .. } => Some(vec![f32s(&[1, 4, 8, 8]), f32s(&[2, 4]), Shape::new(&[2], DType::I64)]),
+        Op::TreeEnsemble { outcomes, .. } => {
+            let links = Shape::new(&[4, if outcomes.is_some() { 3 } else { 4 }], DType::I32);
+            let roots = Shape::new(&[4], DType::I32);
+            Some(vec![f32s(&[4, 4]), f32s(&[4]), links, roots, f32s(&[4, 4])])
+        }
         Op::RoiMaxPool { .. } => Some(vec![f32s(&[1, 4, 8, 8]), f32s(&[2, 5])]),
         Op::MatMulBlocks => Some(vec![f32s(&[4, 8]), Shape::new(&[4, 2, 4], DType::U8), f32s(&[2, 4])]),
         Op::OneHot { .. } => Some(vec![Shape::new(&[4], DType::I64), f32s(&[2])]),

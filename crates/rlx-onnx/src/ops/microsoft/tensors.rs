@@ -80,10 +80,8 @@ fn distances(cx: Cx) -> Nodes {
     if cx.rank(0)? != 2 || cx.rank(1)? != 2 {
         return Err(cx.malformed(format!("distances of {} and {}", cx.shape(0)?, cx.shape(1)?)));
     }
-    let (a, b) = (cx.unsqueeze(a, &[1])?, cx.unsqueeze(b, &[0])?);
-    let difference = cx.binary(B::Sub, a, b)?;
-    let square = cx.binary(B::Mul, difference, difference)?;
-    let sum = cx.reduce(square, ReduceOp::Sum, &[2], false)?;
+    let columns = cx.add(Op::Transpose { perm: vec![1, 0] }, &[b])?;
+    let sum = cx.add(Op::SquaredDistances, &[a, columns])?;
     Ok(vec![if root { cx.activation(rlx_ir::op::Activation::Sqrt, sum)? } else { sum }])
 }
 

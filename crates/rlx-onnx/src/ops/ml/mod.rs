@@ -1,6 +1,6 @@
 //! Classical machine learning (`ai.onnx.ml`, what `skl2onnx` writes) as ordinary tensor ops.
 //!
-//! Every op becomes matmuls, comparisons and gathers over all rows at once; the graph has no ops of this domain.
+//! Every op becomes ordinary tensor ops over all rows at once: matmuls, squared distances, ensembles of trees.
 //!
 //! | file | ops |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`linear`] | linear classifiers and regressors |
 //! | [`svm`] | support vector machines |
 //! | [`maps`] | maps of keys to values, as tensors with a column for each key |
-//! | [`trees`] | trees and forests, level by level |
+//! | [`trees`] | trees and forests |
 //!
 //! Labels and categories may be strings: codes in a table, as [`crate::import::held`] has it.
 

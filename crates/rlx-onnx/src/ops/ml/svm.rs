@@ -4,7 +4,7 @@
 
 use super::{Cx, Labels, Nodes, Slots, both_scores, features, numbers, post_transform, rows, table, winner};
 use crate::ops::{Entry, any_ml, ml};
-use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, ReduceOp};
+use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp};
 use rlx_ir::{DType, Error, NodeId, Op};
 
 pub(in crate::ops) const OPS: &[Entry] =
@@ -17,19 +17,14 @@ fn kernel(cx: Cx, x: NodeId, vectors: Vec<f64>, count: usize) -> Result<NodeId, 
     let params = numbers(cx, "kernel_params")?.unwrap_or_default();
     let param = |i: usize| params.get(i).copied().unwrap_or(0.0);
     let name = cx.attrs.text("kernel_type", "LINEAR")?;
+    let columns = (0..vectors.len()).map(|i| vectors[i % count * width + i / count]).collect();
+    let columns = table(cx, dtype, &[width, count], columns);
     if name == "RBF" {
-        // The differences themselves: squares of large coordinates would cancel.
-        let rows = cx.unsqueeze(x, &[1])?;
-        let vectors = table(cx, dtype, &[1, count, width], vectors);
-        let difference = cx.binary(B::Sub, rows, vectors)?;
-        let square = cx.binary(B::Mul, difference, difference)?;
-        let distance = cx.reduce(square, ReduceOp::Sum, &[2], false)?;
+        let distance = cx.add(Op::SquaredDistances, &[x, columns])?;
         let scaled = cx.with_scalar(B::Mul, distance, -param(0))?;
         return cx.activation(A::Exp, scaled);
     }
-    let transposed = (0..vectors.len()).map(|i| vectors[i % count * width + i / count]).collect();
-    let vectors = table(cx, dtype, &[width, count], transposed);
-    let product = cx.add(Op::MatMul, &[x, vectors])?;
+    let product = cx.add(Op::MatMul, &[x, columns])?;
     if name == "LINEAR" {
         return Ok(product);
     }

@@ -1,20 +1,16 @@
-//! Trees and forests, walked level by level: all rows in all trees at once.
+//! Trees and forests, as one [`Op::TreeEnsemble`].
 //!
-//! The nodes of all trees are in one table of features, thresholds and children; a leaf is its own child. The current node of
-//! every row in every tree starts at the root. One step gathers the nodes' features and thresholds, compares, and gathers
-//! the children. After as many steps as the deepest tree has levels, all current nodes are leaves, whose weights are gathered
-//! and summed over the trees:
-//!
-//! ```text
-//! node = roots;  repeat depth times { node = x[feature[node]] ≤ threshold[node] ? yes[node] : no[node] }
-//! ```
+//! The nodes of all trees are in one table of features, thresholds and children; a leaf is its own child. Each node says for which
+//! outcomes of its comparison the answer is yes, so that `BRANCH_LEQ` and `BRANCH_GT`, with and without "missing values are true", are one kind
+//! of node. A node of `BRANCH_MEMBER` becomes a search among its members, by nodes of its own.
 
 use super::{Cx, Labels, Nodes, Slots, both_scores, numbers, post_transform, rows, table, winner};
 use crate::import::NodeCx;
 use crate::ops::{Entry, any_ml, ml};
-use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, Predicate, ReduceOp};
-use rlx_ir::sort::sort;
-use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
+use rlx_ir::op::{BinaryOp as B, ReduceOp};
+use rlx_ir::ops::trees::MOST_LEVELS;
+use rlx_ir::sort::sort_by;
+use rlx_ir::{DType, Error, NodeId, Op, Value};
 use std::collections::{HashMap, HashSet};
 
 pub(in crate::ops) const OPS: &[Entry] = &[
@@ -24,18 +20,26 @@ pub(in crate::ops) const OPS: &[Entry] = &[
 ];
 
 /// How a node compares its feature with its threshold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Leaf,
-    Le,
-    Lt,
-    Ge,
-    Gt,
-    Eq,
-    Ne,
+    /// The answer is yes for these outcomes, as in [`Op::TreeEnsemble`].
+    Compare(u32),
     /// Whether the feature is among the node's members.
     Member,
 }
+
+const LESS: u32 = 1;
+const EQUAL: u32 = 2;
+const GREATER: u32 = 4;
+const NAN: u32 = 8;
+
+const LE: Mode = Mode::Compare(LESS | EQUAL);
+const LT: Mode = Mode::Compare(LESS);
+const GE: Mode = Mode::Compare(GREATER | EQUAL);
+const GT: Mode = Mode::Compare(GREATER);
+const EQ: Mode = Mode::Compare(EQUAL);
+const NE: Mode = Mode::Compare(LESS | GREATER | NAN);
 
 /// One node of any tree.
 #[derive(Debug, Clone)]
@@ -43,7 +47,7 @@ struct Branch {
     mode: Mode,
     feature: usize,
     threshold: f64,
-    /// Where NaN goes.
+    /// Whether NaN goes where yes goes.
     missing_is_true: bool,
     /// The children; itself for a leaf.
     yes: usize,
@@ -51,8 +55,13 @@ struct Branch {
     members: Vec<f64>,
 }
 
-/// The deepest trees that are built; beyond, nodes lead back to themselves.
-const MOST_LEVELS: usize = 1024;
+impl Branch {
+    /// The outcomes for which the answer is yes. (Those of a leaf do not matter.)
+    fn outcomes(&self) -> Option<u32> {
+        let Mode::Compare(set) = self.mode else { return None };
+        Some(if self.missing_is_true { set | NAN } else { set })
+    }
+}
 
 /// All trees in one table.
 #[derive(Debug, Default)]
@@ -100,161 +109,89 @@ impl Forest {
         let steps = self.roots.iter().map(|&r| if let Seen::Steps(n) = seen[r] { n } else { 0 });
         steps.max()
     }
-}
 
-/// The table's columns as constants of the graph.
-struct Walk {
-    x: NodeId,
-    places: [NodeId; 3],
-    thresholds: NodeId,
-    missing: Option<NodeId>,
-    /// Each mode that occurs, with where it does unless it is the only one.
-    modes: Vec<(Mode, Option<NodeId>)>,
-    members: Option<NodeId>,
-}
-
-fn gather(cx: Cx, table: NodeId, place: NodeId) -> Result<NodeId, Error> {
-    cx.add(Op::Gather { axis: 0 }, &[table, place])
-}
-
-fn column(cx: Cx, forest: &Forest, f: impl Fn(&Branch) -> usize) -> NodeId {
-    let values = forest.nodes.iter().map(|n| f(n) as i128).collect();
-    cx.constant(Value::int(DType::I32, &[forest.nodes.len()], values))
-}
-
-fn flags(cx: Cx, forest: &Forest, f: impl Fn(&Branch) -> bool) -> NodeId {
-    cx.constant(Value::bools(&[forest.nodes.len()], forest.nodes.iter().map(f)))
-}
-
-impl Walk {
-    fn new(cx: Cx, forest: &Forest, x: NodeId) -> Walk {
-        let dtype = cx.shape_of(x).dtype();
-        let count = forest.nodes.len();
-        let mut modes: Vec<Mode> = forest.nodes.iter().map(|n| n.mode).filter(|&m| m != Mode::Leaf).collect();
-        sort(&mut modes);
-        modes.dedup();
-        let single = modes.len() == 1;
-        let modes = modes.into_iter().map(|mode| {
-            let which = (!single).then(|| flags(cx, forest, |n| n.mode == mode));
-            (mode, which)
-        });
-        let modes = modes.collect();
-        let width = forest.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
-        let members = (width > 0).then(|| {
-            let padded = |n: &Branch| {
-                (0..width).map(|i| n.members.get(i).copied().unwrap_or(f64::NAN)).collect::<Vec<_>>()
-            };
-            table(cx, dtype, &[count, width], forest.nodes.iter().flat_map(padded).collect())
-        });
-        let missing = forest.nodes.iter().any(|n| n.missing_is_true);
-        Walk {
-            x,
-            places: [
-                column(cx, forest, |n| n.feature),
-                column(cx, forest, |n| n.yes),
-                column(cx, forest, |n| n.no),
-            ],
-            thresholds: table(cx, dtype, &[count], forest.nodes.iter().map(|n| n.threshold).collect()),
-            missing: missing.then(|| flags(cx, forest, |n| n.missing_is_true)),
-            modes,
-            members,
-        }
-    }
-
-    /// The current nodes `[N, trees]` one level further down.
-    fn step(&self, cx: Cx, place: NodeId) -> Result<NodeId, Error> {
-        let feature = gather(cx, self.places[0], place)?;
-        let value = cx.add(Op::GatherElements { axis: 1 }, &[self.x, feature])?;
-        let mut taken: Option<NodeId> = None;
-        for &(mode, which) in &self.modes {
-            let mut hit = self.compare(cx, mode, value, place)?;
-            if let Some(which) = which {
-                let here = gather(cx, which, place)?;
-                hit = cx.binary(B::And, hit, here)?;
+    /// Puts a search among the members in the place of each node of [`Mode::Member`]: nodes that halve what is left of the sorted
+    /// members, and at last one that compares with a single member.
+    fn expand_members(&mut self, cx: &mut NodeCx<'_, '_>) -> Result<(), Error> {
+        for i in 0..self.nodes.len() {
+            if self.nodes[i].mode != Mode::Member {
+                continue;
             }
-            taken = Some(match taken {
-                Some(others) => cx.binary(B::Or, others, hit)?,
-                None => hit,
-            });
+            let mut members = std::mem::take(&mut self.nodes[i].members);
+            cx.importer.spend(members.len())?;
+            members.retain(|m| !m.is_nan());
+            sort_by(&mut members, f64::total_cmp);
+            // Ranges of the members that are left to place, and the node that searches each.
+            let mut open = vec![(i, 0..members.len())];
+            while let Some((at, range)) = open.pop() {
+                if range.len() < 2 {
+                    let none = Mode::Compare(0);
+                    let threshold = members.get(range.start).filter(|_| !range.is_empty());
+                    self.nodes[at].mode = if threshold.is_some() { EQ } else { none };
+                    self.nodes[at].threshold = threshold.copied().unwrap_or(0.0);
+                    continue;
+                }
+                let middle = range.start + range.len() / 2;
+                let (yes, no) = (self.nodes.len(), self.nodes.len() + 1);
+                let child = self.nodes[at].clone();
+                self.nodes.extend([child.clone(), child]);
+                let node = &mut self.nodes[at];
+                (node.mode, node.threshold, node.yes, node.no) = (LT, members[middle], yes, no);
+                open.extend([(yes, range.start..middle), (no, middle..range.end)]);
+            }
         }
-        let Some(mut taken) = taken else { return Ok(place) };
-        if let Some(missing) = self.missing {
-            let nan = cx.add(Op::Predicate(Predicate::IsNan), &[value])?;
-            let allowed = gather(cx, missing, place)?;
-            let tracked = cx.binary(B::And, nan, allowed)?;
-            taken = cx.binary(B::Or, taken, tracked)?;
-        }
-        let (yes, no) = (gather(cx, self.places[1], place)?, gather(cx, self.places[2], place)?);
-        cx.select(taken, yes, no)
-    }
-
-    fn compare(&self, cx: Cx, mode: Mode, value: NodeId, place: NodeId) -> Result<NodeId, Error> {
-        if let (Mode::Member, Some(members)) = (mode, self.members) {
-            let set = gather(cx, members, place)?;
-            let value = cx.unsqueeze(value, &[2])?;
-            let hits = cx.compare(CmpOp::Eq, value, set)?;
-            let hits = cx.cast(hits, DType::I32)?;
-            let any = cx.reduce(hits, ReduceOp::Max, &[2], false)?;
-            return cx.cast(any, DType::Bool);
-        }
-        let threshold = gather(cx, self.thresholds, place)?;
-        let op = match mode {
-            Mode::Lt => CmpOp::Lt,
-            Mode::Ge => CmpOp::Ge,
-            Mode::Gt => CmpOp::Gt,
-            Mode::Eq | Mode::Ne => CmpOp::Eq,
-            _ => CmpOp::Le,
-        };
-        let hit = cx.compare(op, value, threshold)?;
-        if mode == Mode::Ne { cx.activation(A::Not, hit) } else { Ok(hit) }
+        Ok(())
     }
 }
 
-/// The leaf `[N, trees]` where each row ends in each tree.
-fn leaves(cx: Cx, forest: &Forest, x: NodeId) -> Result<NodeId, Error> {
-    let members = forest.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
-    cx.importer.spend(forest.nodes.len().saturating_mul(members))?;
-    let width = cx.shape_of(x).dim(1).as_static();
-    if let Some(wide) = forest.nodes.iter().map(|n| n.feature).find(|&f| width.is_some_and(|w| f >= w)) {
-        return Err(cx.malformed(format!("a node asks for feature {wide} of {}", cx.shape_of(x))));
-    }
-    let depth = forest.depth().ok_or_else(|| {
-        cx.malformed(format!("a tree of more than {MOST_LEVELS} levels, or one that leads back to itself"))
-    })?;
-    let roots = forest.roots.iter().map(|&r| r as i128).collect();
-    let roots = cx.constant(Value::int(DType::I32, &[1, forest.roots.len()], roots));
-    let batch = cx.shape_of(x).dim(0);
-    let mut place = cx.expand(roots, vec![batch, Dim::Static(forest.roots.len())])?;
-    let walk = Walk::new(cx, forest, x);
-    for _ in 0..depth {
-        place = walk.step(cx, place)?;
-    }
-    Ok(place)
-}
-
-/// The weights `[nodes, results]` of the leaves joined over the trees: `[N, results]`.
-fn joined(
+/// The sums (or means, or extremes) over the trees of the leaves' weights `[nodes, results]`: `[N, results]`.
+fn scores(
     cx: Cx,
-    place: NodeId,
-    weights: Vec<f64>,
+    mut forest: Forest,
+    x: NodeId,
+    mut weights: Vec<f64>,
     results: usize,
     how: &str,
-    dtype: DType,
 ) -> Result<NodeId, Error> {
-    if results > 1 && matches!(how, "MIN" | "MAX") {
-        // A tree that has no weight for a result would have to be left out of its extreme.
-        return Err(cx.unsupported(format!("aggregate_function = {how} over {results} results")));
-    }
-    let table = table(cx, dtype, &[weights.len() / results, results], weights);
-    let found = gather(cx, table, place)?;
-    let op = match how {
+    let reduce = match how {
         "SUM" => ReduceOp::Sum,
         "AVERAGE" => ReduceOp::Mean,
+        // A tree that has no weight for a result would have to be left out of its extreme.
+        "MIN" | "MAX" if results > 1 => {
+            return Err(cx.unsupported(format!("aggregate_function = {how} over {results} results")));
+        }
         "MIN" => ReduceOp::Min,
         "MAX" => ReduceOp::Max,
         other => return Err(cx.bad_attr("aggregate_function", other)),
     };
-    cx.reduce(found, op, &[1], false)
+    let width = cx.shape_of(x).dim(1).as_static();
+    if let Some(wide) = forest.nodes.iter().map(|n| n.feature).find(|&f| width.is_some_and(|w| f >= w)) {
+        return Err(cx.malformed(format!("a node asks for feature {wide} of {}", cx.shape_of(x))));
+    }
+    forest.expand_members(cx)?;
+    let nodes = forest.nodes.len();
+    weights.resize(nodes * results, 0.0);
+    let depth = forest.depth().ok_or_else(|| {
+        cx.malformed(format!("a tree of more than {MOST_LEVELS} levels, or one that leads back to itself"))
+    })?;
+    let mut sets = forest.nodes.iter().filter_map(Branch::outcomes);
+    let first = sets.next().unwrap_or(LESS | EQUAL);
+    let outcomes = sets.all(|set| set == first).then_some(first);
+    let mut links = Vec::new();
+    for node in &forest.nodes {
+        links.extend([node.feature, node.yes, node.no].map(|n| n as i128));
+        if outcomes.is_none() {
+            links.push(node.outcomes().unwrap_or(0).into());
+        }
+    }
+    let dtype = cx.shape_of(x).dtype();
+    let columns = links.len() / nodes.max(1);
+    let roots: Vec<i128> = forest.roots.iter().map(|&r| r as i128).collect();
+    let thresholds = table(cx, dtype, &[nodes], forest.nodes.iter().map(|n| n.threshold).collect());
+    let links = cx.constant(Value::int(DType::I32, &[nodes, columns], links));
+    let roots = cx.constant(Value::int(DType::I32, &[roots.len()], roots));
+    let weights = table(cx, dtype, &[nodes, results], weights);
+    cx.add(Op::TreeEnsemble { depth, outcomes, reduce }, &[x, thresholds, links, roots, weights])
 }
 
 /// A list of ids or counts, each at least 0.
@@ -267,12 +204,12 @@ fn indices(cx: &NodeCx<'_, '_>, name: &str) -> Result<Vec<usize>, Error> {
 fn mode_named(cx: &NodeCx<'_, '_>, name: &str) -> Result<Mode, Error> {
     Ok(match name {
         "LEAF" => Mode::Leaf,
-        "BRANCH_LEQ" => Mode::Le,
-        "BRANCH_LT" => Mode::Lt,
-        "BRANCH_GTE" => Mode::Ge,
-        "BRANCH_GT" => Mode::Gt,
-        "BRANCH_EQ" => Mode::Eq,
-        "BRANCH_NEQ" => Mode::Ne,
+        "BRANCH_LEQ" => LE,
+        "BRANCH_LT" => LT,
+        "BRANCH_GTE" => GE,
+        "BRANCH_GT" => GT,
+        "BRANCH_EQ" => EQ,
+        "BRANCH_NEQ" => NE,
         other => return Err(cx.malformed(format!("a node of mode \"{other}\""))),
     })
 }
@@ -367,10 +304,8 @@ fn regressor(cx: Cx) -> Nodes {
     let (forest, places) = listed_forest(cx)?;
     let weights = listed_weights(cx, "target", &places, targets)?;
     let x = rows(cx)?;
-    let place = leaves(cx, &forest, x)?;
-    let dtype = cx.shape_of(x).dtype();
     let how = cx.attrs.text("aggregate_function", "SUM")?;
-    let scores = joined(cx, place, weights, targets, how, dtype)?;
+    let scores = scores(cx, forest, x, weights, targets, how)?;
     let scores = with_base(cx, scores, targets)?;
     let scores = cx.cast(scores, DType::F32)?;
     let transform = cx.attrs.text("post_transform", "NONE")?;
@@ -391,9 +326,7 @@ fn classifier(cx: Cx) -> Slots {
     };
     let shares = weights.iter().all(|&w| w >= 0.0);
     let x = rows(cx)?;
-    let place = leaves(cx, &forest, x)?;
-    let dtype = cx.shape_of(x).dtype();
-    let mut scores = joined(cx, place, weights, classes, "SUM", dtype)?;
+    let mut scores = scores(cx, forest, x, weights, classes, "SUM")?;
     scores = with_base(cx, scores, classes)?;
     let transform = cx.attrs.text("post_transform", "NONE")?;
     if binary {
@@ -406,7 +339,7 @@ fn classifier(cx: Cx) -> Slots {
     Ok(vec![label, cx.importer.node_slot(scores)])
 }
 
-const MODES: [Mode; 7] = [Mode::Le, Mode::Lt, Mode::Ge, Mode::Gt, Mode::Eq, Mode::Ne, Mode::Member];
+const MODES: [Mode; 7] = [LE, LT, GE, GT, EQ, NE, Mode::Member];
 
 fn tensor(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Vec<f64>>, Error> {
     let Some(tensor) = cx.attrs.tensor(name)? else { return Ok(None) };
@@ -481,12 +414,10 @@ fn tree_ensemble(cx: Cx) -> Nodes {
         weights[(inner + leaf) * targets + target] = weight;
     }
     let x = rows(cx)?;
-    let place = leaves(cx, &forest, x)?;
     let names = ["AVERAGE", "SUM", "MIN", "MAX"];
     let how = usize::try_from(cx.attrs.int("aggregate_function", 1)?).ok().and_then(|i| names.get(i));
     let how = how.ok_or_else(|| cx.malformed("aggregate_function is 0 to 3"))?;
-    let dtype = cx.shape_of(x).dtype();
-    let scores = joined(cx, place, weights, targets, how, dtype)?;
+    let scores = scores(cx, forest, x, weights, targets, how)?;
     let transforms = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
     let transform = usize::try_from(cx.attrs.int("post_transform", 0)?).ok().and_then(|i| transforms.get(i));
     let transform = transform.ok_or_else(|| cx.malformed("post_transform is 0 to 4"))?;
