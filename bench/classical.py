@@ -31,7 +31,6 @@ from skl2onnx import to_onnx  # noqa: E402
 from sklearn.datasets import make_classification  # noqa: E402
 from sklearn.ensemble import (  # noqa: E402
     GradientBoostingRegressor,
-    HistGradientBoostingClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
 )
@@ -47,7 +46,6 @@ MODELS = {
     "forest of 100": RandomForestClassifier(100, random_state=0),
     "forest of 100, regression": RandomForestRegressor(100, max_depth=8, random_state=0),
     "boosting, 200 of depth 3": GradientBoostingRegressor(n_estimators=200, random_state=0),
-    "histogram boosting, 100": HistGradientBoostingClassifier(max_iter=100, random_state=0),
     "svc": make_pipeline(StandardScaler(), SVC()),
     "svr": make_pipeline(StandardScaler(), SVR()),
     "5 nearest neighbours": KNeighborsClassifier(),

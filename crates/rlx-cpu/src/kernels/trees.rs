@@ -295,23 +295,32 @@ impl<T: Float, const C: usize> Forest<'_, T, C> {
     #[inline(always)]
     fn walk(&self, question: impl Question<C>, walks: &mut [Walk; TOGETHER]) -> bool {
         let (features, nodes) = (self.sizes.features, self.links.len());
-        for walk in walks.iter_mut() {
+        let mut first = [0; TOGETHER];
+        for (walk, first) in walks.iter_mut().zip(&mut first) {
             walk.node = self.roots[walk.tree] as usize;
+            *first = walk.row * features;
+            // What is read below.
+            assert!(*first + features <= self.x.len() && self.thresholds.len() == nodes);
             if walk.node >= nodes {
                 return false;
             }
         }
         for _ in 0..self.depth {
             let mut moved = false;
-            for walk in walks.iter_mut() {
-                let link = &self.links[walk.node];
+            for (walk, first) in walks.iter_mut().zip(first) {
+                // SAFETY: nodes were compared with their number, which is that of links and thresholds.
+                let (link, threshold) = unsafe {
+                    (self.links.get_unchecked(walk.node), *self.thresholds.get_unchecked(walk.node))
+                };
                 let feature = link[0] as usize;
                 if feature >= features {
                     return false;
                 }
-                let value = self.x[walk.row * features + feature];
-                let yes = question.yes(value, self.thresholds[walk.node], link);
-                let next = if yes { link[1] } else { link[2] } as usize;
+                // SAFETY: the row has `features` features.
+                let value = unsafe { *self.x.get_unchecked(first + feature) };
+                let yes = question.yes(value, threshold, link);
+                // Not by a branch, which nothing could predict.
+                let next = link[2 - usize::from(yes)] as usize;
                 if next >= nodes {
                     return false;
                 }
