@@ -377,13 +377,22 @@ fn a_window_over_too_few_dimensions_is_an_error(d: Device) {
 }
 
 fn the_greatest_of_nan_is_nan(d: Device) {
-    let mut g = Graph::new("max");
-    let x = g.input("x", f32s(&[3]));
-    let y = g.reduce(x, rlx_ir::op::ReduceOp::Max, vec![0], false, f32s(&[]));
-    g.set_outputs(vec![y]);
-    let mut c = compile(d, g);
-    assert!(c.run(&[("x", &[1.0, f32::NAN, 3.0])])[0][0].is_nan());
-    assert_eq!(c.run(&[("x", &[1.0, 5.0, 3.0])]), [[5.0]]);
+    use rlx_ir::op::ReduceOp;
+    for (op, n) in [(ReduceOp::Max, 3), (ReduceOp::Min, 3), (ReduceOp::Max, 40), (ReduceOp::Min, 40)] {
+        let mut g = Graph::new("extreme");
+        let x = g.input("x", f32s(&[n]));
+        let y = g.reduce(x, op, vec![0], false, f32s(&[]));
+        g.set_outputs(vec![y]);
+        let mut c = compile(d, g);
+        let numbers: Vec<f32> = (0..n).map(|i| 1.0 + i as f32).collect();
+        let extreme = if op == ReduceOp::Max { n as f32 } else { 1.0 };
+        assert_eq!(c.run(&[("x", &numbers)]), [[extreme]]);
+        for at in [0, 1, n - 1] {
+            let mut x = numbers.clone();
+            x[at] = f32::NAN;
+            assert!(c.run(&[("x", &x)])[0][0].is_nan(), "{op:?} of {n}, NaN at {at}");
+        }
+    }
 }
 
 fn integers_are_exact(d: Device) {

@@ -211,7 +211,7 @@ fn pool(w: &mut Writer, node: &Node, x: Val, ty: &Type) -> Result<Val> {
         }
         None => ("maximum", w.number(&scalar, f64::NEG_INFINITY)),
     };
-    let body = w.region(&[scalar.clone(), scalar], |w, v| Ok(vec![w.map(op, v)]))?;
+    let body = w.region(&[scalar.clone(), scalar], |w, v| Ok(vec![w.joined(op, v[0], v[1])]))?;
     let mut y = w.ops("reduce_window", &[of, start], &attributes, &[body], &[ty.with(dtype)])[0];
     if *kind == PoolKind::Average {
         let all = ty.with(dtype);

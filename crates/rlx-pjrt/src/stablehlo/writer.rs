@@ -358,10 +358,26 @@ impl Writer {
         self.op("iota", &[], &format!("iota_dimension = {axis} : i64"), ty.clone())
     }
 
+    /// Two values joined by `op` where a region joins many. The maximum of a number and NaN is NaN, but XLA's vectors on the CPU lose NaN
+    /// in a reduction by `maximum`; so extremes of floats are chosen.
+    pub(super) fn joined(&mut self, op: &str, a: Val, b: Val) -> Val {
+        let direction = match op {
+            "maximum" => "GE",
+            "minimum" => "LE",
+            _ => return self.map(op, &[a, b]),
+        };
+        if !self.dtype(a).is_float() {
+            return self.map(op, &[a, b]);
+        }
+        let (further, nan) = (self.compare(direction, a, b), self.compare("NE", a, a));
+        let first = self.map("or", &[further, nan]);
+        self.select(first, a, b)
+    }
+
     /// One value for all elements along some axes, joined by `op` from `start` on.
     pub(super) fn reduce(&mut self, op: &str, x: Val, start: Val, axes: &[usize]) -> Result<Val> {
         let scalar = Type::scalar(self.dtype(x));
-        let body = self.region(&[scalar.clone(), scalar], |w, v| Ok(vec![w.map(op, v)]))?;
+        let body = self.region(&[scalar.clone(), scalar], |w, v| Ok(vec![w.joined(op, v[0], v[1])]))?;
         let kept = |(axis, &dim): (usize, &usize)| (!axes.contains(&axis)).then_some(dim);
         let dims: Vec<usize> = self.ty(x).dims.iter().enumerate().filter_map(kept).collect();
         let ty = Type::new(self.dtype(x), &dims);
