@@ -156,6 +156,10 @@ fn longer(cx: Cx, p: &Projected, [mut k, mut v]: [NodeId; 2], heads: usize) -> R
 
 /// The new keys and values in the buffer that past and present are.
 fn one_buffer(cx: Cx, p: &Projected, [k, v]: [NodeId; 2], heads: usize) -> Result<Cached, Error> {
+    if p.past_length.is_none() {
+        // ONNX Runtime's op has the attribute, but nothing says how much of the buffer is used.
+        return Err(cx.bad_attr("past_present_share_buffer", 1));
+    }
     let Some(at) = p.past_length.filter(|&at| cx.has(at) && cx.has(p.past)) else {
         let message = "past_present_share_buffer = 1 without a past and past_sequence_length";
         return Err(cx.malformed(message));
