@@ -9,7 +9,7 @@ use rlx_ir::{DType, DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Valu
 
 use super::{Binding, Counters, Fault, Pools, Sample, count, dispatch, run};
 use crate::KernelHash;
-use crate::schedule::{Arg, Launch, UniformArg};
+use crate::schedule::{Arg, Launch, Scheduled, StepDesc, UniformArg};
 use crate::target::{KernelTarget, compile_step, step_variants};
 
 /// Buffers start at multiples of this within their pools, and one element further inside of the range that
@@ -64,6 +64,18 @@ impl Executable {
     /// # Errors
     /// A missing value, a fault a kernel reported ([`ErrorKind::Value`]), or a check of the interpreter.
     pub fn run(&self, values: &Bindings) -> Result<Vec<Value>> {
+        self.run_with(values, &mut |_| Ok(false))
+    }
+
+    /// As [`Executable::run`]; steps for which `other` gives `true` it has done by other means.
+    ///
+    /// # Errors
+    /// As [`Executable::run`], and what `other` reports.
+    pub fn run_with(
+        &self,
+        values: &Bindings,
+        other: &mut dyn FnMut(&mut StepRun<'_, '_>) -> Result<bool>,
+    ) -> Result<Vec<Value>> {
         let nodes: Vec<&Node> = self
             .lir
             .graph
@@ -85,6 +97,10 @@ impl Executable {
                 find_slot(&self.lir.params[i].name, values.param(&self.lir.params[i].name))
             })?;
         for (step, launches) in self.init.iter().chain(&self.steps) {
+            let done = other(&mut StepRun { step, memory: &mut memory });
+            if done.map_err(|e| self.lir.graph.locate(step.node, e))? {
+                continue;
+            }
             for launch in launches {
                 memory.launch(step, launch).map_err(|e| self.lir.graph.locate(step.node, e))?;
             }
@@ -185,6 +201,48 @@ pub struct Counted {
     pub counters: Counters,
 }
 
+/// A step of a run under way, and the memory of its module: see [`Executable::run_with`].
+pub struct StepRun<'r, 'm> {
+    step: &'r Step,
+    memory: &'r mut Memory<'m>,
+}
+
+impl StepRun<'_, '_> {
+    /// The step as schedules see it.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub fn desc(&self) -> Scheduled<StepDesc> {
+        StepDesc::of(self.step, self.memory.lir)
+    }
+
+    /// A number of the run.
+    ///
+    /// # Errors
+    /// A dimension without value.
+    pub fn number(&self, e: Extent) -> Result<i64> {
+        self.memory.number(e)
+    }
+
+    /// The values of uniforms.
+    ///
+    /// # Errors
+    /// A dimension without value, or more than 32 bits hold.
+    pub fn uniforms(&self, uniforms: &[UniformArg]) -> Result<Vec<i32>> {
+        self.memory.uniforms(uniforms)
+    }
+
+    /// Where operands are.
+    pub fn bindings(&self, args: &[Arg]) -> Vec<Binding> {
+        args.iter().map(|&arg| self.memory.at[&operand(self.step, arg).buffer.0]).collect()
+    }
+
+    /// The memory.
+    pub fn pools(&mut self) -> &mut Pools {
+        &mut self.memory.pools
+    }
+}
+
 struct Memory<'a> {
     lir: &'a LirModule,
     dims: DimBinding,
@@ -234,10 +292,10 @@ impl Memory<'_> {
         Ok(())
     }
 
-    /// The values of a launch's uniforms.
-    fn uniforms(&self, launch: &Launch) -> Result<Vec<i32>> {
-        let mut uniforms = Vec::with_capacity(launch.uniforms.len());
-        for u in &launch.uniforms {
+    /// The values of uniforms.
+    fn uniforms(&self, of: &[UniformArg]) -> Result<Vec<i32>> {
+        let mut uniforms = Vec::with_capacity(of.len());
+        for u in of {
             let v = match u {
                 UniformArg::Extent(e) => self.number(*e)?,
                 UniformArg::Base { offset, .. } => self.skew + self.number(*offset)?,
@@ -257,7 +315,7 @@ impl Memory<'_> {
         known: &mut HashMap<(KernelHash, Vec<i32>, i64), Counters>,
     ) -> Result<Counted> {
         let (kernel, uniforms, groups) =
-            (Arc::clone(&launch.kernel), self.uniforms(launch)?, self.number(launch.groups)?);
+            (Arc::clone(&launch.kernel), self.uniforms(&launch.uniforms)?, self.number(launch.groups)?);
         let key = (kernel.hash(), uniforms, groups);
         if let Some(&counters) = known.get(&key) {
             return Ok(Counted { kernel, counters });
@@ -276,7 +334,7 @@ impl Memory<'_> {
         sample: Sample,
         fill: &mut dyn FnMut(DType, &mut [u8]),
     ) -> Result<Recorded> {
-        let (kernel, uniforms) = (Arc::clone(&launch.kernel), self.uniforms(launch)?);
+        let (kernel, uniforms) = (Arc::clone(&launch.kernel), self.uniforms(&launch.uniforms)?);
         let groups: Vec<i64> = sample.of(self.number(launch.groups)?).collect();
         let (mut pools, bindings) = self.isolated(step, launch, fill)?;
         let before = pools.0.clone();
@@ -317,7 +375,7 @@ impl Memory<'_> {
     }
 
     fn launch(&mut self, step: &Step, launch: &Launch) -> Result<()> {
-        let uniforms = self.uniforms(launch)?;
+        let uniforms = self.uniforms(&launch.uniforms)?;
         let bindings: Vec<Binding> =
             launch.bindings.iter().map(|&arg| self.at[&operand(step, arg).buffer.0]).collect();
         let groups = self.number(launch.groups)?;

@@ -14,7 +14,7 @@ mod exec;
 mod memory;
 
 pub use count::{Counters, Sample};
-pub use exec::{Counted, Executable, Recorded};
+pub use exec::{Counted, Executable, Recorded, StepRun};
 pub use memory::{Binding, Pools};
 
 use rlx_ir::{Error, ErrorKind, Result};

@@ -8,7 +8,7 @@ use rlx_ir::{DType, Extent, Graph, NodeId, Op};
 
 use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
 use crate::build::Builder;
-use crate::ir::{Access, Buffer, Stmt, Value};
+use crate::ir::{Access, Buffer, BufferDecl, Stmt, Value};
 
 /// The largest size of a window, or of a block of weights, that is part of a kernel.
 const MOST_OF_WINDOW: i64 = 256;
@@ -62,6 +62,27 @@ impl<'a> Cx<'a> {
             flat: false,
             input_numbers: inputs,
         }
+    }
+
+    /// For a body of one invocation within something that has buffers and uniforms of its own: these come first. Inputs that are among them
+    /// are read through their buffers.
+    pub fn over(
+        name: &str,
+        step: &'a StepDesc,
+        buffers: &[(BufferDecl, Arg)],
+        uniforms: &[(String, UniformArg)],
+    ) -> Self {
+        let mut cx = Cx::new(name, 1, step);
+        for (decl, arg) in buffers {
+            let slot = cx.b.buffer(decl.name.clone(), decl.dtype, decl.access);
+            cx.bindings.push(*arg);
+            cx.slots.insert(cx.bound(*arg), slot);
+        }
+        for (name, value) in uniforms {
+            cx.b.uniform(name.clone(), i32::MIN, i32::MAX);
+            cx.uniforms.push(*value);
+        }
+        cx
     }
 
     pub fn graph(&self) -> &'a Graph {

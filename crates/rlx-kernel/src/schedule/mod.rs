@@ -28,6 +28,7 @@ pub mod index;
 pub mod map;
 pub mod matmul;
 pub mod matmul_blocks;
+mod matmul_parts;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
@@ -40,6 +41,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 pub(crate) use body::may_be_written_over;
 pub use cx::Arg;
+pub use matmul_parts::{Epilogue, MatMulParts};
 pub use variant::{Variant, variants};
 
 use crate::ir::Kernel;

@@ -1,0 +1,150 @@
+//! A step around a matmul in parts: which operands are multiplied, and what becomes of a sum.
+//!
+//! [`super::matmul`] makes a whole kernel of such a step. Who multiplies by other means (tiles and matrix instructions, say) needs the sizes, where
+//! the operands are, and the rest of the body as a function of one sum: its *epilogue*, made of the body by the same code.
+
+use std::sync::Arc;
+
+use rlx_ir::lir::Operand;
+use rlx_ir::ops::linalg::MatMulDims;
+use rlx_ir::{DType, Dim, Extent, Node, Op};
+
+use super::cx::Cx;
+use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, Unscheduled, anchor_of, elementwise, reject};
+use crate::Kernel;
+use crate::ir::{BufferDecl, Ty};
+
+/// A step around one matmul of matrices, with one result.
+#[derive(Debug)]
+pub struct MatMulParts<'s> {
+    step: &'s StepDesc,
+    anchor: &'s Node,
+    /// The inputs that are multiplied.
+    pub operands: [Arg; 2],
+    /// Dimensions along which matmuls repeat.
+    pub batch: Vec<Extent>,
+    /// Rows of the result.
+    pub m: Extent,
+    /// Columns.
+    pub n: Extent,
+    /// What is summed over.
+    pub k: Extent,
+    /// The type of the operands' elements, to which a sum is rounded before anything else is done with it.
+    pub dtype: DType,
+}
+
+/// What becomes of a sum before it is stored.
+#[derive(Debug)]
+pub struct Epilogue {
+    /// A body of one invocation without stores. Its first four variables are the sum (`f32`), which it changes, the number of the batch, the row
+    /// and the column.
+    pub kernel: Kernel,
+    /// The operand of each of the body's buffers.
+    pub bindings: Vec<Arg>,
+    /// The value of each of its uniforms.
+    pub uniforms: Vec<UniformArg>,
+}
+
+impl<'s> MatMulParts<'s> {
+    /// The parts of a step.
+    ///
+    /// # Errors
+    /// A step around something else, several results, operands that are vectors or computed in the step, a result that is written over an
+    /// operand or has dimensions of its own.
+    pub fn of(step: &'s StepDesc) -> Scheduled<Self> {
+        let Some(anchor @ Node { op: Op::MatMul, .. }) = anchor_of(step)? else {
+            return reject("no matmul");
+        };
+        let (graph, &[lhs, rhs]) = (&step.graph, &anchor.inputs[..]) else {
+            return reject("a matmul without two operands");
+        };
+        let dims = MatMulDims::of(graph.shape(lhs), graph.shape(rhs));
+        let dims = dims.map_err(|e| Unscheduled(e.to_string()))?;
+        if dims.a_is_vector || dims.b_is_vector {
+            return reject("a matmul of a vector");
+        }
+        let ([output], [result]) = (&step.outputs[..], &graph.outputs[..]) else {
+            return reject("several results");
+        };
+        if graph.shape(*result).dims() != anchor.shape.dims() {
+            return reject("an epilogue of other dimensions");
+        }
+        if step.inputs.iter().any(|input| input.buffer == output.buffer) {
+            return reject("a result that is written over an operand");
+        }
+        let number = |id| graph.inputs().position(|input| input.id == id).map(Arg::Input);
+        let (Some(left), Some(right)) = (number(lhs), number(rhs)) else {
+            return reject("an operand that is computed as it is read");
+        };
+        let dtype = anchor.shape.dtype();
+        if [lhs, rhs].iter().any(|&id| graph.shape(id).dtype() != dtype) {
+            return reject("operands of another type than the result's");
+        }
+        Ok(MatMulParts {
+            step,
+            anchor,
+            operands: [left, right],
+            batch: dims.batch.iter().map(|d| d.extent()).collect(),
+            m: dims.m.extent(),
+            n: dims.n.extent(),
+            k: dims.k.extent(),
+            dtype,
+        })
+    }
+
+    /// Where an operand is.
+    pub fn operand(&self, arg: Arg) -> &'s Operand {
+        match arg {
+            Arg::Input(i) => &self.step.inputs[i],
+            Arg::Output(i) => &self.step.outputs[i],
+        }
+    }
+
+    /// Elements of an operand from batch to batch along each dimension of the batch; 0 where it is repeated.
+    pub fn batch_strides(&self, arg: Arg) -> Vec<Extent> {
+        let view = &self.operand(arg).view;
+        let own = view.dims.len().saturating_sub(2);
+        let skip = self.batch.len().saturating_sub(own);
+        let along = |at: usize| match at.checked_sub(skip) {
+            Some(at_own) => {
+                view.strides[at_own] * Dim::from(view.dims[at_own]).extent().broadcast_factor(self.batch[at])
+            }
+            None => Extent::Const(0),
+        };
+        (0..self.batch.len()).map(along).collect()
+    }
+
+    /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is.
+    ///
+    /// # Errors
+    /// A result that is not of f32, f16 or bf16, or an op that has no element-by-element form.
+    pub fn epilogue(
+        &self,
+        buffers: &[(BufferDecl, Arg)],
+        uniforms: &[(String, UniformArg)],
+    ) -> Scheduled<Option<Epilogue>> {
+        let result = self.step.graph.outputs[0];
+        if result == self.anchor.id {
+            return Ok(None);
+        }
+        let mut cx = Cx::over(&format!("epilogue.{}", self.step.name), self.step, buffers, uniforms);
+        if Ty::of(cx.dtype(result)) != Ty::F32 {
+            return reject(format!("a result of {}", cx.dtype(result)));
+        }
+        let [sum, batch, row, column] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32].map(|ty| cx.b.declare_var(ty));
+        let sizes = cx.sizes("batch", &self.batch);
+        let flat = cx.b.get(batch);
+        let mut index = cx.unflatten(flat, &sizes);
+        for (at, size) in [(row, self.m), (column, self.n)] {
+            // As the body has it: the index along a dimension of one element is 0.
+            index.push(if size == Extent::Const(1) { cx.b.int(0) } else { cx.b.get(at) });
+        }
+        let value = cx.b.get(sum);
+        let value = elementwise::narrowed(&mut cx.b, value, self.dtype);
+        cx.bind(self.anchor.id, &index, value);
+        let value = cx.element(result, &index)?;
+        cx.b.set(sum, value);
+        let Launch { kernel, bindings, uniforms, .. } = cx.finish(Extent::Const(1));
+        Ok(Some(Epilogue { kernel: Arc::unwrap_or_clone(kernel), bindings, uniforms }))
+    }
+}

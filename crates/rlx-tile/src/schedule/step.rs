@@ -1,0 +1,122 @@
+//! A step of LIR as a tile program: a matmul with what stands behind it in its region.
+//!
+//! Operands are read through the step's own views: whether one is transposed, repeated along the batch, and how many of its elements may be
+//! accessed at once follows from its strides. The epilogue is made from the body by the code that makes whole kernels of it
+//! ([`MatMulParts`]), so both round at the same places; only the sums are other chains.
+
+use std::sync::Arc;
+
+use rlx_ir::{DType, Extent};
+use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled};
+use rlx_kernel::{TypeSupport, UniformArg};
+
+use super::matmul::{Matmul, Operand, Tiling, matmul, tilings};
+use crate::atom::{Arch, Atom};
+use crate::ir::Program;
+use crate::scalar::Scalar;
+
+/// One dispatch of a tile program; see [`rlx_kernel::Launch`].
+#[derive(Debug, Clone)]
+pub struct StepLaunch {
+    /// The program.
+    pub program: Arc<Program>,
+    /// The operand of each of the program's buffers. Each is bound from where a multiple of 16 bytes is.
+    pub bindings: Vec<Arg>,
+    /// The value of each of its uniforms.
+    pub uniforms: Vec<UniformArg>,
+    /// How many workgroups.
+    pub groups: Extent,
+}
+
+/// The dispatch of a step around a matmul of f16 or bf16, divided as `tiling` says, or else as suits its sizes.
+///
+/// # Errors
+/// Why there is none.
+pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<StepLaunch> {
+    let parts = MatMulParts::of(step)?;
+    let refused = |why: String| Unscheduled(why);
+    if !matches!(parts.dtype, DType::F16 | DType::BF16) || Atom::of(arch, parts.dtype).is_none() {
+        return Err(refused(format!("{} has no matrix instruction of {}", arch.name(), parts.dtype)));
+    }
+    let suited = tiling_for(arch, parts.m, parts.n).ok_or_else(|| refused("no tilings".to_owned()))?;
+    let tiling = tiling.copied().unwrap_or(suited);
+    let [left, right] = parts.operands;
+    let matrices = [
+        Matrix::of(&parts, left, (parts.m, parts.k)),
+        Matrix::of(&parts, right, (parts.k, parts.n)),
+        Matrix::of(&parts, Arg::Output(0), (parts.m, parts.n)),
+    ];
+    let mut what = Matmul::new(parts.dtype);
+    what.batch = parts.batch.len();
+    [what.left, what.right, what.result] = [0, 1, 2].map(|i| matrices[i].operand);
+
+    let mut bindings = vec![left, right, Arg::Output(0)];
+    let mut uniforms = uniforms(&parts, &matrices);
+    let buffers: Vec<_> = what.all_buffers().into_iter().zip(bindings.iter().copied()).collect();
+    let named: Vec<_> = what.all_uniforms().into_iter().zip(uniforms.iter().copied()).collect();
+    if let Some(epilogue) = parts.epilogue(&buffers, &named)? {
+        what.buffers = epilogue.kernel.buffers[buffers.len()..].to_vec();
+        what.uniforms = epilogue.kernel.uniforms[named.len()..].to_vec();
+        // Functions that no language has become those that all have.
+        let body = Scalar::from_kernel(epilogue.kernel).and_then(|body| body.emulated(TypeSupport::ALL));
+        what.epilogue = Some(body.map_err(|e| refused(e.to_string()))?);
+        (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
+    }
+    let program = matmul(arch, &what, &tiling).map_err(|e| refused(e.to_string()))?;
+    let (tm, tn, _) = tiling.tile;
+    let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
+    let groups = parts.batch.iter().fold(tiles, |n, &d| n * d);
+    Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups })
+}
+
+/// The largest tiling whose tile is no larger than the result; the smallest where all are. Sizes that are open count as large. Not measured.
+fn tiling_for(arch: Arch, m: Extent, n: Extent) -> Option<Tiling> {
+    let holds = |size: Extent, tile: u32| {
+        size.as_const().is_none_or(|size| i64::from(tile) <= size.saturating_add(15) / 16 * 16)
+    };
+    let all = tilings(arch);
+    let fits = all.iter().find(|tiling| holds(m, tiling.tile.0) && holds(n, tiling.tile.1));
+    fits.or(all.last()).copied()
+}
+
+/// The values of the uniforms of [`Matmul::all_uniforms`] before those of bodies.
+fn uniforms(parts: &MatMulParts<'_>, matrices: &[Matrix; 3]) -> Vec<UniformArg> {
+    let mut all: Vec<UniformArg> =
+        [parts.m, parts.n, parts.k].iter().chain(&parts.batch).map(|&e| UniformArg::Extent(e)).collect();
+    for matrix in matrices {
+        all.push(UniformArg::Base { operand: matrix.arg, offset: matrix.offset });
+        let strides = [matrix.row, matrix.col].into_iter().chain(matrix.batch.iter().copied());
+        all.extend(strides.map(UniformArg::Extent));
+    }
+    all
+}
+
+/// An operand and where it is stored.
+struct Matrix {
+    arg: Arg,
+    operand: Operand,
+    offset: Extent,
+    /// From stored row to row, and from stored column to column.
+    row: Extent,
+    col: Extent,
+    batch: Vec<Extent>,
+}
+
+impl Matrix {
+    fn of(parts: &MatMulParts<'_>, arg: Arg, (rows, cols): (Extent, Extent)) -> Matrix {
+        let of = parts.operand(arg);
+        let (offset, batch) = (of.view.offset, parts.batch_strides(arg));
+        let rank = of.view.strides.len();
+        let (down, across) = (of.view.strides[rank - 2], of.view.strides[rank - 1]);
+        let one = Extent::Const(1);
+        let transposed = across != one && down == one && matches!(arg, Arg::Input(_));
+        let (row, col, length) = if transposed { (across, down, rows) } else { (down, across, cols) };
+        let together = |v: u32| {
+            let whole = |e: Extent| e.ceil_div(i64::from(v)) * i64::from(v) == e;
+            v as usize * of.dtype.size_bytes() <= 16
+                && [offset, row, length].iter().chain(&batch).all(|&e| whole(e))
+        };
+        let vector = [8, 4, 2].into_iter().find(|&v| col == one && together(v)).unwrap_or(1);
+        Matrix { arg, operand: Operand { dtype: of.dtype, transposed, vector }, offset, row, col, batch }
+    }
+}

@@ -1,0 +1,271 @@
+//! Steps of compiled modules as tile programs: random matmuls with what is before and behind them, through the compiler and its fusion, on the
+//! interpreters, against the oracle.
+
+use std::sync::Arc;
+
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Gen, difference, tolerance};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Value, text};
+use rlx_kernel::KernelTarget;
+use rlx_kernel::interp::{Executable, StepRun};
+use rlx_onnx::{ImportOptions, OnnxFile, import};
+use rlx_opt::{CompileOptions, CompilePipeline, Precision};
+use rlx_testdata::models::model;
+use rlx_tile::schedule::{Tiling, step, tilings};
+use rlx_tile::{Arch, interp};
+
+const CASES: u64 = 120;
+const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
+
+/// A graph that compiles for a device with every type, and values for it.
+struct Compiled {
+    graph: Graph,
+    values: Bindings,
+    executable: Executable,
+}
+
+impl Compiled {
+    fn new(text: &str, seed: u64) -> Compiled {
+        let graph = text::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let (mut values, mut g) = (Bindings::default(), Gen::new(seed));
+        for node in graph.inputs() {
+            let dims = node.shape.static_dims().unwrap();
+            let Op::Input { name } = &node.op else { unreachable!("inputs are inputs") };
+            values.set_input(name.clone(), g.value(node.shape.dtype(), &dims, -1.0..1.0));
+        }
+        oracle::bind_dims(&graph, &values).unwrap();
+        Compiled::of(graph, values, CompileOptions::default())
+    }
+
+    fn of(graph: Graph, values: Bindings, options: CompileOptions) -> Compiled {
+        let target = KernelTarget::full("tiles");
+        let pipeline = CompilePipeline::new(Arc::new(target.clone()), options);
+        let module = Arc::new(pipeline.compile(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir);
+        Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }
+    }
+
+    /// The results, every step done by tiles that can be, how many these were, and why others were not.
+    fn run(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, usize, Vec<String>) {
+        let (mut tiled, mut refused) = (0, Vec::new());
+        let results = self.executable.run_with(&self.values, &mut |run| match by_tiles(run, arch, tiling)? {
+            Ok(()) => {
+                tiled += 1;
+                Ok(true)
+            }
+            Err(why) => {
+                refused.push(why);
+                Ok(false)
+            }
+        });
+        (results.unwrap_or_else(|e| panic!("{}: {e}\n{}", arch.name(), self.graph)), tiled, refused)
+    }
+
+    fn check(&self, results: &[Value], arch: Arch) {
+        let want = oracle::evaluate(&self.graph, &self.values).unwrap();
+        for (want, got) in want.iter().zip(results) {
+            if let Some(what) = difference(want, got, tolerance(want.dtype)) {
+                panic!("{}: {what}\n{}", arch.name(), self.graph);
+            }
+        }
+    }
+}
+
+/// Runs a step by a tile program, or says why there is none.
+fn by_tiles(
+    run: &mut StepRun<'_, '_>,
+    arch: Arch,
+    tiling: Option<&Tiling>,
+) -> rlx_ir::Result<Result<(), String>> {
+    let desc = run.desc().map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let launch = match step(arch, &desc, tiling) {
+        Ok(launch) => launch,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    let (uniforms, bindings) = (run.uniforms(&launch.uniforms)?, run.bindings(&launch.bindings));
+    // What no compiler of the machine's sees here is at least written.
+    rlx_tile::render::source(&launch.program, "k")?;
+    let groups = run.number(launch.groups)?;
+    assert_eq!(u64::try_from(groups), Ok(interp::workgroups(&launch.program, &uniforms)), "workgroups");
+    interp::run(&launch.program, &uniforms, run.pools(), &bindings)?;
+    Ok(Ok(()))
+}
+
+fn dims(dims: &[usize]) -> String {
+    let all: Vec<String> = dims.iter().map(usize::to_string).collect();
+    format!("[{}]", all.join(", "))
+}
+
+/// Lines of a graph, each a node.
+struct Lines {
+    text: String,
+    count: usize,
+}
+
+impl Lines {
+    fn push(&mut self, what: &str, shape: &[usize], dtype: DType) -> usize {
+        self.text += &format!("  %{} = {what} : {} {dtype}\n", self.count, dims(shape));
+        self.count += 1;
+        self.count - 1
+    }
+
+    fn input(&mut self, shape: &[usize], dtype: DType) -> usize {
+        self.push(&format!("Input {{name=\"x{}\"}}", self.count), shape, dtype)
+    }
+
+    /// An operand of these dimensions, at times a transposed input.
+    fn operand(&mut self, g: &mut Gen, shape: &[usize], dtype: DType) -> usize {
+        let rank = shape.len();
+        if g.chance(0.5) {
+            return self.input(shape, dtype);
+        }
+        let (mut perm, mut from): (Vec<usize>, _) = ((0..rank).collect(), shape.to_vec());
+        perm.swap(rank - 2, rank - 1);
+        from.swap(rank - 2, rank - 1);
+        let x = self.input(&from, dtype);
+        self.push(&format!("Transpose(%{x}) {{perm={}}}", dims(&perm)), shape, dtype)
+    }
+}
+
+/// A random matmul of `dtype` with some of: a batch, of which an operand may have a part, transposed operands, scale, bias, activation,
+/// residual, cast.
+fn random(g: &mut Gen, dtype: DType) -> String {
+    let batch: Vec<usize> = (0..g.size(0..=2)).map(|_| g.size(1..=3)).collect();
+    let size =
+        |g: &mut Gen, most: usize| if g.chance(0.5) { g.size(1..=most) } else { 8 * g.size(1..=most / 8) };
+    let (m, n, k) = (size(g, 80), size(g, 80), size(g, 72));
+    let part = |g: &mut Gen| {
+        let from = if g.chance(0.3) { g.size(0..=batch.len()) } else { 0 };
+        let repeated = |(i, &d): (usize, &usize)| if i == 0 && from == 0 && g.chance(0.2) { 1 } else { d };
+        batch[from..].iter().enumerate().map(repeated).collect::<Vec<usize>>()
+    };
+    let mut lines = Lines { text: String::new(), count: 0 };
+    let (left, right) = (part(g), part(g));
+    // Each dimension of the batch is whole in one operand at least.
+    let left = if right == batch { left } else { batch.clone() };
+    let a = lines.operand(g, &[&left[..], &[m, k]].concat(), dtype);
+    let b = lines.operand(g, &[&right[..], &[k, n]].concat(), dtype);
+    let shape = [&batch[..], &[m, n]].concat();
+    let mut at = lines.push(&format!("MatMul(%{a}, %{b})"), &shape, dtype);
+    if g.chance(0.5) {
+        let bias = lines.input(&[n], dtype);
+        at = lines.push(&format!("Binary.Add(%{at}, %{bias})"), &shape, dtype);
+    }
+    if g.chance(0.5) {
+        let f = g.pick(&["Relu", "Tanh", "Sigmoid"]);
+        at = lines.push(&format!("Activation.{f}(%{at})"), &shape, dtype);
+    }
+    if g.chance(0.5) {
+        let residual = lines.input(&shape, dtype);
+        at = lines.push(&format!("Binary.Add(%{residual}, %{at})"), &shape, dtype);
+    }
+    if g.chance(0.3) {
+        at = lines.push(&format!("Cast(%{at}) {{to=f32}}"), &shape, DType::F32);
+    }
+    format!("graph \"random\" {{\n{}  return %{at}\n}}", lines.text)
+}
+
+fn dtypes(arch: Arch) -> &'static [DType] {
+    if arch == Arch::Sm75 { &[DType::F16] } else { &[DType::F16, DType::BF16] }
+}
+
+#[test]
+fn random_matmuls_with_epilogues_agree_with_the_oracle() {
+    for arch in ARCHS {
+        let mut refusals = Vec::new();
+        for seed in 0..CASES {
+            let mut g = Gen::new(seed);
+            let dtype = g.pick(dtypes(arch));
+            let compiled = Compiled::new(&random(&mut g, dtype), seed);
+            let (results, tiled, refused) = compiled.run(arch, None);
+            compiled.check(&results, arch);
+            if tiled != 1 {
+                refusals.push(format!("seed {seed}: {refused:?}\n{}", compiled.graph));
+            }
+        }
+        assert!(refusals.is_empty(), "{}: {}", arch.name(), refusals.join("\n"));
+    }
+}
+
+#[test]
+fn all_tilings_of_an_architecture_give_the_same_bits() {
+    for arch in ARCHS {
+        for seed in 0..4 {
+            let compiled = Compiled::new(&random(&mut Gen::new(seed), DType::F16), seed);
+            let (want, tiled, _) = compiled.run(arch, None);
+            assert_eq!(tiled, 1);
+            for tiling in tilings(arch) {
+                let (got, tiled, refused) = compiled.run(arch, Some(&tiling));
+                assert_eq!(tiled, 1, "{} {}: {refused:?}", arch.name(), tiling.name());
+                let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
+                assert_eq!(bits(&got), bits(&want), "{} {}", arch.name(), tiling.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_matmul_of_half_precision_is_refused_with_the_reason() {
+    let cases = [
+        ("[4, 8] f32", "[8, 4] f32", "[4, 4] f32", "no matrix instruction of f32"),
+        ("[8] f16", "[8, 4] f16", "[4] f16", "a matmul of a vector"),
+        ("[4, 8] bf16", "[8, 4] bf16", "[4, 4] bf16", "sm_75 has no matrix instruction of bf16"),
+    ];
+    for (a, b, c, why) in cases {
+        let text = format!(
+            "graph \"m\" {{\n  %0 = Input {{name=\"a\"}} : {a}\n  %1 = Input {{name=\"b\"}} : {b}\n  \
+             %2 = MatMul(%0, %1) : {c}\n  return %2\n}}"
+        );
+        let compiled = Compiled::new(&text, 1);
+        let (results, tiled, refused) = compiled.run(Arch::Sm75, None);
+        compiled.check(&results, Arch::Sm75);
+        assert_eq!(tiled, 0);
+        assert!(refused.iter().any(|r| r.contains(why)), "{refused:?}, not {why:?}");
+    }
+}
+
+/// Far enough for f16 from what PyTorch gave in f32, relative to the largest value.
+const NEAR: f64 = 5e-3;
+
+/// How many steps of a model in f16 are tile programs; the results are near the golden's.
+fn tiled_steps(name: &str, arch: Arch) -> Option<usize> {
+    let model = model(name);
+    let imported = import(&OnnxFile::open(&model.graph_file()?).unwrap(), &ImportOptions::default()).unwrap();
+    let positions = |dims: &[(String, usize)]| dims.iter().map(|(_, n)| n).product::<usize>();
+    let golden = model.goldens.iter().min_by_key(|golden| positions(&golden.dims)).unwrap();
+    let (inputs, expected) = golden.read();
+    let mut values = Bindings::default();
+    for (name, value) in inputs {
+        values.set_input(name, value.value());
+    }
+    for node in imported.graph.params() {
+        let Op::Param { name } = &node.op else { unreachable!("parameters are parameters") };
+        let weight = imported.weights.get(name).unwrap();
+        values.set_param(name.clone(), weight.to_const().unwrap().value());
+    }
+    let options = CompileOptions { precision: Precision::F16, ..CompileOptions::default() };
+    let compiled = Compiled::of(imported.graph.clone(), values, options);
+    let (results, tiled, refused) = compiled.run(arch, None);
+    println!("{name} on {}: {tiled} steps, {refused:?}", arch.name());
+    for (output, got) in imported.outputs.iter().zip(&results) {
+        let Some((_, want)) = expected.iter().find(|(name, _)| name == output) else { continue };
+        let (want, got) = (want.value().to_f64(), got.to_f64());
+        let largest = want.iter().fold(0f64, |most, x| most.max(x.abs()));
+        let worst = want.iter().zip(&got).fold(0f64, |worst, (w, g)| worst.max((w - g).abs() / largest));
+        println!("{name} {output}: error {worst:.1e}");
+        assert!(want.len() == got.len() && worst < NEAR, "{name} {output}: {worst}");
+    }
+    Some(tiled)
+}
+
+#[test]
+fn models_in_f16_are_near_their_goldens() {
+    for (name, steps) in [("mlp", 2), ("bert_dynamic", 8), ("gpt2_dynamic", 5)] {
+        for arch in [Arch::Sm80, Arch::Gfx90a] {
+            let Some(tiled) = tiled_steps(name, arch) else {
+                println!("@skip 1 {name} is not here");
+                continue;
+            };
+            assert_eq!(tiled, steps, "{name} on {}", arch.name());
+        }
+    }
+}
