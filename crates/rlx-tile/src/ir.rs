@@ -6,7 +6,7 @@
 //! [`std::fmt::Display`].
 
 use rlx_ir::DType;
-use rlx_kernel::ir::{Buffer, BufferDecl};
+use rlx_kernel::ir::{Access, Buffer, BufferDecl};
 
 use crate::atom::{Arch, Atom, Loading};
 use crate::group::{self, Group};
@@ -375,6 +375,20 @@ impl Program {
             .saturating_mul(u64::from(4 * atom.m * atom.n)),
             _ => 0,
         }
+    }
+
+    /// Whether a body reads what is in this buffer, which the program writes: an element is then stored over what its own body read.
+    pub fn reads_over(&self, buffer: Buffer) -> bool {
+        fn reads(body: &[Stmt], buffer: Buffer) -> bool {
+            body.iter().any(|stmt| match stmt {
+                Stmt::Store { map: Some(map), .. } => map.reads(buffer),
+                Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => reads(body, buffer),
+                Stmt::Roles { producer, consumers } => reads(producer, buffer) || reads(consumers, buffer),
+                _ => false,
+            })
+        }
+        let written = self.buffers.get(buffer.index()).is_some_and(|b| b.access != Access::Read);
+        written && reads(&self.body, buffer)
     }
 
     /// Its matrix instruction.

@@ -3,7 +3,7 @@
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
 use rlx_kernel::emulate::emulate;
-use rlx_kernel::ir::{BufferDecl, Inst, Stmt, Ty, Value, Var};
+use rlx_kernel::ir::{Buffer, BufferDecl, Inst, Stmt, Ty, Value, Var};
 use rlx_kernel::{Kernel, TypeSupport, eval};
 
 /// Variables of a scalar body that are given and taken: the element, its batch, its row, its column.
@@ -82,6 +82,15 @@ impl Scalar {
     /// The body.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    /// Whether it reads a buffer.
+    pub(crate) fn reads(&self, buffer: Buffer) -> bool {
+        let mut reads = false;
+        self.kernel.for_each_stmt(&mut |s| {
+            reads |= matches!(s, Stmt::Let(_, Inst::Load(of, _)) if *of == buffer);
+        });
+        reads
     }
 
     /// Checks it by the rules of kernels and those above.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rlx_ir::{Error, ErrorKind};
-use rlx_kernel::ir::{Access, Inst, Stmt as KernelStmt};
+use rlx_kernel::ir::{Access, Buffer, Inst, Stmt as KernelStmt};
 
 use crate::ir::{Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View};
 use crate::layout::CHUNK;
@@ -315,10 +315,11 @@ impl Verifier<'_> {
         })?;
         self.position(&here, at.0, true, 1)?;
         self.position(&here, at.1, true, view.vector)?;
-        self.body(&here, map)
+        self.body(&here, map, Some(view.buffer))
     }
 
-    fn body(&self, at: &str, map: Option<&Scalar>) -> Checked {
+    /// A body reads what nobody writes. That of a store may also read what it is stored over: which element that is, the interpreter checks.
+    fn body(&self, at: &str, map: Option<&Scalar>, over: Option<Buffer>) -> Checked {
         let Some(scalar) = map else { return Ok(()) };
         scalar.verify().map_err(|e| (at.to_owned(), Rule::Body(e.message().to_owned())))?;
         let kernel = scalar.kernel();
@@ -328,7 +329,7 @@ impl Verifier<'_> {
         let mut written = false;
         kernel.for_each_stmt(&mut |s| {
             if let KernelStmt::Let(_, Inst::Load(b, _)) = s {
-                written |= kernel.buffers[b.index()].access != Access::Read;
+                written |= kernel.buffers[b.index()].access != Access::Read && Some(*b) != over;
             }
         });
         must(!written, at, || Rule::Access("a body reads what the program writes".to_string()))

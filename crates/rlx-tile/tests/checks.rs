@@ -5,7 +5,7 @@ mod common;
 use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, ErrorKind};
-use rlx_kernel::ir::Access;
+use rlx_kernel::ir::{Access, Buffer};
 use rlx_tile::expand::expand;
 use rlx_tile::ir::{Counter, Index, Size, Stage, Stmt};
 use rlx_tile::layout::Swizzle;
@@ -268,4 +268,34 @@ fn names_are_no_part_of_the_hash() {
     assert_eq!(a.hash(), b.hash());
     a.grid.bands += 1;
     assert_ne!(a.hash(), b.hash());
+}
+
+/// A body that adds the first element of the result's buffer.
+fn plus_first(p: &Program) -> Scalar {
+    Scalar::new("plus_first", &p.buffers, &p.uniforms, |b, x, _| {
+        let at = b.int(0);
+        let first = b.load(Buffer(2), at);
+        b.add(x, first)
+    })
+}
+
+#[test]
+fn a_body_reads_nothing_that_another_one_may_write() {
+    let everywhere = |p: &mut Program| {
+        let body = plus_first(p);
+        let Some(Stmt::Store { map, .. }) = p.body.last_mut() else { panic!("no store") };
+        *map = Some(body);
+    };
+    assert!(found(Arch::Sm80, everywhere).contains("which another one may write"));
+    let prologue = broken(|p| {
+        let body = plus_first(p);
+        pipelined(p).0[0].map = Some(body);
+    });
+    assert!(matches!(prologue, Rule::Access(what) if what.contains("reads what the program writes")));
+    // Such text may not promise that nobody else has the memory.
+    let mut p = program(Arch::Sm80);
+    assert!(rlx_tile::render::source(&p, "k").unwrap().contains("__restrict__ b2"));
+    everywhere(&mut p);
+    let text = rlx_tile::render::source(&p, "k").unwrap();
+    assert!(text.contains("* b2") && text.contains("* const g2"), "{text}");
 }

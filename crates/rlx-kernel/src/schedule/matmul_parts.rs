@@ -49,8 +49,8 @@ impl<'s> MatMulParts<'s> {
     /// The parts of a step.
     ///
     /// # Errors
-    /// A step around something else, several results, operands that are vectors or computed in the step, a result that is written over an
-    /// operand or has dimensions of its own.
+    /// A step around something else, several results, operands that are vectors or computed in the step, a result that has dimensions of its own
+    /// or is written over anything but what its epilogue reads at the same place.
     pub fn of(step: &'s StepDesc) -> Scheduled<Self> {
         let Some(anchor @ Node { op: Op::MatMul, .. }) = anchor_of(step)? else {
             return reject("no matmul");
@@ -69,13 +69,18 @@ impl<'s> MatMulParts<'s> {
         if graph.shape(*result).dims() != anchor.shape.dims() {
             return reject("an epilogue of other dimensions");
         }
-        if step.inputs.iter().any(|input| input.buffer == output.buffer) {
-            return reject("a result that is written over an operand");
-        }
         let number = |id| graph.inputs().position(|input| input.id == id).map(Arg::Input);
         let (Some(left), Some(right)) = (number(lhs), number(rhs)) else {
             return reject("an operand that is computed as it is read");
         };
+        let over = |(i, input): (usize, &Operand)| {
+            let multiplied = [left, right].contains(&Arg::Input(i));
+            input.buffer == output.buffer
+                && (multiplied || !input.is_same_as(output) || input.dtype != output.dtype)
+        };
+        if step.inputs.iter().enumerate().any(over) {
+            return reject("a result that is written over other elements than its epilogue reads");
+        }
         let dtype = anchor.shape.dtype();
         if [lhs, rhs].iter().any(|&id| graph.shape(id).dtype() != dtype) {
             return reject("operands of another type than the result's");

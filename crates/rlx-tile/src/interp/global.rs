@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use rlx_ir::DType;
+use rlx_kernel::ir::Access;
 
 use super::Group;
 use super::shared::{self, Chunk, Step};
@@ -103,7 +104,7 @@ impl Group<'_> {
             let mut data: Chunk = [0; CHUNK as usize];
             for (i, x) in elements.into_iter().enumerate() {
                 if let Some(x) = x {
-                    let x = self.mapped(c.map.as_ref(), x, (at.0, at.1 + i as i64))?;
+                    let x = self.mapped(c.map.as_ref(), x, (at.0, at.1 + i as i64), None)?;
                     data[i] = rounded(tile.dtype, x);
                 }
             }
@@ -122,13 +123,24 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// What a scalar body makes of an element.
-    fn mapped(&mut self, map: Option<&Scalar>, x: f32, (row, col): (i64, i64)) -> Step<f32> {
+    /// What a scalar body makes of an element. Of what the program writes it may read the element that it is stored `over`.
+    fn mapped(
+        &mut self,
+        map: Option<&Scalar>,
+        x: f32,
+        (row, col): (i64, i64),
+        over: Option<(usize, usize)>,
+    ) -> Step<f32> {
         let Some(scalar) = map else { return Ok(x) };
         let (buffers, bindings, pools) = (&self.p.buffers, self.bindings, &*self.pools);
         let mut load = |buffer: usize, index: i32| {
             let dtype = buffers[buffer].dtype;
             let element = bindings[buffer].element(index, dtype)?;
+            if buffers[buffer].access != Access::Read && over != Some((buffer, element)) {
+                return Err(format!(
+                    "a body reads element {element} of b{buffer}, which another one may write"
+                ));
+            }
             Ok(pools.load(&bindings[buffer], element, dtype))
         };
         scalar.eval(x, [self.batch.0, row as i32, col as i32], self.uniforms, &mut load)
@@ -189,9 +201,9 @@ impl Group<'_> {
                 }
                 let number = atom.sum.elements() * index + element + i;
                 let x = self.warps[w].sum(from, lane as usize, number as usize)?;
-                let x = self.mapped(map, x, (r, c))?;
                 let at = self.element(to, r, c)?;
                 let stored = self.checked(buffer, at)?;
+                let x = self.mapped(map, x, (r, c), Some((buffer, stored)))?;
                 if !self.stored.insert((buffer as u32, stored)) {
                     return Err(format!("element {stored} of b{buffer} is stored twice"));
                 }

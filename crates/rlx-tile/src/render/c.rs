@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rlx_ir::Result;
-use rlx_kernel::ir::Access;
+use rlx_kernel::ir::{Access, Buffer};
 
 use crate::atom::Loading;
 use crate::ir::{Fragment, Program, Role, Size, Stmt, ViewDecl};
@@ -87,7 +87,9 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
     );
     for (i, b) in p.buffers.iter().enumerate() {
         let constant = if b.access == Access::Read { "const " } else { "" };
-        let _ = write!(out, ", {constant}{}* __restrict__ b{i}", element(p, i)?);
+        // A body reads through the one pointer what is written through the other.
+        let restrict = if p.reads_over(Buffer(i as u32)) { "" } else { "__restrict__ " };
+        let _ = write!(out, ", {constant}{}* {restrict}b{i}", element(p, i)?);
     }
     out.push_str(") {\n");
     Ok(())
@@ -170,7 +172,7 @@ fn declare_view(p: &Program, i: usize, v: &ViewDecl, out: &mut String) -> Result
     let (buffer, language) = (v.buffer.index(), Language(p.arch.vendor()));
     let constant = if p.buffers[buffer].access == Access::Read { "const " } else { "" };
     let (space, element) = (language.device(), element(p, buffer)?);
-    let restrict = if language.metal() { "" } else { "__restrict__ " };
+    let restrict = if language.metal() || p.reads_over(v.buffer) { "" } else { "__restrict__ " };
     let _ = write!(out, "  {space}{constant}{element}* {restrict}const g{i} = b{buffer} + {}", size(v.base));
     for (d, &stride) in v.batch.iter().enumerate() {
         let _ = write!(out, " + (i64)n{d} * {}", size(stride));

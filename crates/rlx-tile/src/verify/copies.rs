@@ -12,7 +12,7 @@ impl Verifier<'_> {
         self.stage(&here, c.to, c.stage)?;
         self.position(&here, &c.row, false, 1)?;
         self.position(&here, &c.col, false, CHUNK)?;
-        self.body(&here, c.map.as_ref())
+        self.body(&here, c.map.as_ref(), None)
     }
 
     pub(super) fn copy_async(&self, c: &Copy) -> Checked {
