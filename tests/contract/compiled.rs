@@ -83,6 +83,7 @@ rlx_contract::on_every_device!(
     a_window_over_too_few_dimensions_is_an_error,
     the_greatest_of_nan_is_nan,
     integers_are_exact,
+    remainders_of_negative_integers,
 );
 
 fn matmul_bias_gelu_gives_the_known_numbers_twice(d: Device) {
@@ -392,6 +393,20 @@ fn the_greatest_of_nan_is_nan(d: Device) {
             x[at] = f32::NAN;
             assert!(c.run(&[("x", &x)])[0][0].is_nan(), "{op:?} of {n}, NaN at {at}");
         }
+    }
+}
+
+fn remainders_of_negative_integers(d: Device) {
+    let (x, y) = ([-7i32, 7, -7, 7, -6], [3i32, -3, -3, 3, 3]);
+    let bytes = |v: &[i32; 5]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    for (op, want) in [(BinaryOp::Mod, [2, -2, -1, 1, 0]), (BinaryOp::Rem, [-1, 1, -1, 1, 0])] {
+        let mut g = Graph::new("remainders");
+        let shape = Shape::new(&[5], DType::I32);
+        let (a, b) = (g.input("x", shape.clone()), g.input("y", shape.clone()));
+        let z = g.binary(op, a, b, shape);
+        g.set_outputs(vec![z]);
+        let out = compile(d, g).run_typed(&[("x", &bytes(&x), DType::I32), ("y", &bytes(&y), DType::I32)]);
+        assert_eq!(out[0].0, bytes(&want), "{op:?}");
     }
 }
 

@@ -95,6 +95,17 @@ Each cell names what was done and the suite that does it: with every run of the 
 may be complete and still be wrong there.
 ";
 
+/// What stands before the second table.
+const COUNTED: &str = "
+## What holds, counted
+
+ONNX's node cases (of onnx 1.20.0; those that need what a device does not have are not counted as failed, and no case fails otherwise), goldens of the test models, and tests of
+the public contract that pass, in the last recorded run of the heavy suite that counts them. The CPU's run with every test command; its node cases are in [conformance.md](conformance.md).
+
+| device | node cases | goldens | contract | suite |
+|---|---|---|---|---|
+";
+
 /// Makes the page.
 ///
 /// # Errors
@@ -115,7 +126,35 @@ fn page(records: &Records) -> String {
             page.push_str(&format!(" {} |", cell(device, evidence, records)));
         }
     }
-    page + "\n"
+    page + "\n" + COUNTED + &counted(records)
+}
+
+/// What was counted on each device, a row for each suite that counts it.
+fn counted(records: &Records) -> String {
+    let mut rows = String::new();
+    for &device in Device::all().iter().filter(|&&device| device != Device::Cpu) {
+        let heavy = SUITES.iter().filter(|s| s.heavy);
+        let found = heavy.filter_map(|s| Some((s.name, records.get(s.name)?)));
+        let found =
+            found.filter_map(|(name, record)| Some((name, record, record.scores.get(device.feature())?)));
+        let mut any = false;
+        for (name, record, score) in found {
+            any = true;
+            let number = |n: u64, text: String| if n == 0 { "not run".to_owned() } else { text };
+            let (passed, all) = score.nodes;
+            let nodes = number(all, format!("{passed} of {all}"));
+            let [goldens, contract] = [score.goldens, score.contract].map(|n| number(n, n.to_string()));
+            let date = &record.date;
+            rows.push_str(&format!(
+                "| {} | {nodes} | {goldens} | {contract} | `{name}`, {date} |\n",
+                device.name()
+            ));
+        }
+        if !any {
+            rows.push_str(&format!("| {} | not counted | not counted | not counted | |\n", device.name()));
+        }
+    }
+    rows
 }
 
 fn cell(device: Device, evidence: Evidence, records: &Records) -> String {

@@ -85,7 +85,8 @@ pub fn run(run: &Run) -> Outcome {
         let mut command = cargo_command(&["test", "--no-fail-fast", "-p", package, "--test", targets]);
         command.args(["--features", features, "--", "--nocapture", only]);
         command.env("RLX_LIBRARY_PATH", &folder).env("RLX_TEST_DEVICES", "mlx").env("RLX_TEST_ALL", "1");
-        outcome.add(run.tests(&mut command));
+        let found = run.tests(&mut command);
+        outcome.add(if only == "mlx::" { found.of_contract("mlx") } else { found });
     }
     outcome
 }

@@ -9,6 +9,8 @@
 //! ```
 //! The `@skip` lines stand alone as well: a test that lacks its data prints one and returns.
 
+use crate::scores::{self, Scores};
+
 /// Counts of one suite, with the reasons for what it skipped and what went wrong.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -20,6 +22,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What a suite without tests did, kept with its result: so many executions.
     pub detail: String,
+    /// What holds on each device, kept with its result.
+    pub scores: Scores,
 }
 
 impl Outcome {
@@ -45,11 +49,18 @@ impl Outcome {
         self.skips.extend(other.skips);
         self.notes.extend(other.notes);
         self.detail.push_str(&other.detail);
+        scores::add(&mut self.scores, &other.scores);
+    }
+
+    /// Counts what passed as tests of the public contract on a device.
+    pub fn of_contract(mut self, device: &str) -> Outcome {
+        self.scores.entry(device.to_owned()).or_default().contract += self.passed;
+        self
     }
 
     /// Reads what `cargo test`, a test binary or `cargo nextest` printed.
     pub fn read(output: &str) -> Outcome {
-        let mut runner = Outcome::default();
+        let mut runner = Outcome { scores: scores::read(output), ..Outcome::default() };
         let mut own: Option<Outcome> = None;
         let mut summary: Option<(u64, u64)> = None;
         for line in output.lines() {

@@ -5,6 +5,7 @@
 
 use crate::outcome::Outcome;
 use crate::root;
+use crate::scores::Scores;
 use crate::suites::{SUITES, Suite};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +29,9 @@ pub struct Record {
     /// What else the suite says of what it did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     detail: String,
+    /// What holds on each device.
+    #[serde(default, skip_serializing_if = "Scores::is_empty")]
+    pub scores: Scores,
     /// Hash of the files the suite covers, as they were.
     covered: String,
 }
@@ -50,6 +54,7 @@ pub fn keep(suite: &Suite, outcome: &Outcome, seconds: f64) -> Result<bool, Stri
         skipped: outcome.skipped(),
         seconds: seconds.round() as u64,
         detail: outcome.detail.clone(),
+        scores: outcome.scores.clone(),
         covered: hash(suite.covers)?,
     };
     let mut records = read()?;
@@ -200,6 +205,7 @@ mod tests {
             failed: 1,
             skipped: 0,
             seconds: 9,
+            scores: Scores::new(),
             detail: String::new(),
             covered: String::new(),
         };

@@ -97,7 +97,7 @@ const GPU_CODE: &[&str] = &[
 ];
 
 /// The features of all devices: those without a backend must stay absent in every answer.
-const DEVICE_FEATURES: &str =
+pub const DEVICE_FEATURES: &str =
     "rlx-contract/all-devices,rlx/ane,rlx/cuda,rlx/rocm,rlx/mlx,rlx/tpu,rlx/vulkan,rlx/opengl";
 
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
@@ -204,7 +204,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
-        needs: &[&MINILM],
+        needs: &[&MINILM, &ONNX_CASES],
         covers: GPU_CODE,
         ..suite(
             "gpu-all",
@@ -499,7 +499,7 @@ impl What {
             What::CoreMl => crate::coreml::run(run),
             What::ToyOp => crate::toy_op::run(run),
             What::Peers => crate::peers::run(run),
-            What::Gpu { all } => gpu(run, *all),
+            What::Gpu { all } => crate::gpu::run(run, *all),
             What::Neon => crate::neon::run(run),
             What::Windows => crate::windows::run(run),
             What::Miri => crate::miri::run(run),
@@ -537,45 +537,6 @@ fn unit(run: &Run) -> Outcome {
         command.args(["--status-level", "skip", "--final-status-level", "fail", "--no-tests", "pass"]);
     }
     run.tests(&mut command)
-}
-
-fn gpu(run: &Run, all: bool) -> Outcome {
-    let mut outcome = Outcome::default();
-    if let Err(why) = crate::drivers::ensure() {
-        // The tests say themselves which device is absent, and whether that is a failure.
-        outcome.notes.push(why);
-    }
-    // Whose tests, and which of them.
-    let parts: [(&[&str], &[&str]); 5] = [
-        (&["gpu", "simt"], &[]),
-        (&["contract_devices_built"], &[]),
-        (&["contract_*", "aot"], &["vulkan::", "opengl::"]),
-        (&["contract_*"], &["cuda::", "rocm::"]),
-        (&["cli", "verify"], &["vulkan"]),
-    ];
-    let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
-    let own = ["cuda", "rocm"].iter().any(|name| required.split(',').any(|device| device == *name));
-    for (targets, only) in parts {
-        // The whole workspace is named, so that only what these features change is compiled again.
-        let mut command =
-            cargo_command(&["test", "--workspace", "--no-fail-fast", "--features", DEVICE_FEATURES]);
-        targets.iter().for_each(|target| _ = command.args(["--test", target]));
-        // One test at a time: software devices use all cores for each.
-        command.args(["--", "--nocapture", "--test-threads", "1"]).args(only);
-        command.env("RLX_TEST_ALL", if all { "1" } else { "0" });
-        // Whoever asks for the machine's own GPUs by name gets those.
-        if only.contains(&"cuda::") && !own {
-            match crate::fake_driver::folder() {
-                Ok(folder) => {
-                    command.env("RLX_LIBRARY_PATH", folder);
-                    command.env("RLX_TEST_DEVICES", format!("{required},cuda,rocm"));
-                }
-                Err(why) => outcome.add(Outcome::fail(why)),
-            }
-        }
-        outcome.add(run.tests(&mut command));
-    }
-    outcome
 }
 
 /// Whether a target is one of those named.

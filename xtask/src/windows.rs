@@ -22,10 +22,15 @@ const THERE: &str = "wine,wine64,mesa-vulkan-drivers,libvulkan1,xvfb";
 const NPM_PACKAGE: &str = "webgpu";
 const COMPILER: &str = "package/dist/win32-x64/d3dcompiler_47.dll";
 
+/// The contract's tests, and which of them are those of DirectX.
+const CONTRACT: &[&str] = &["-p", "rlx-contract", "--tests", "--features", "directx"];
+const DIRECTX: &str = "directx::";
+
 /// Whose tests, with which features, and which of them.
 const PARTS: &[(&[&str], &[&str])] = &[
-    // All of the contract, on the CPU and on DirectX.
-    (&["-p", "rlx-contract", "--tests", "--features", "directx"], &[]),
+    // All of the contract, on DirectX and on the CPU.
+    (CONTRACT, &[DIRECTX]),
+    (CONTRACT, &["--skip", DIRECTX]),
     (&["-p", "rlx-wgpu", "--test", "gpu"], &[]),
     (&["-p", "rlx", "--test", "cli", "--features", "directx"], &[]),
 ];
@@ -48,7 +53,8 @@ pub fn run(run: &Run) -> Outcome {
             command.env("RLX_WINE_TARGET", target);
         }
         command.env("RLX_TEST_DEVICES", "directx");
-        outcome.add(run.tests(&mut command));
+        let found = run.tests(&mut command);
+        outcome.add(if *only == [DIRECTX] { found.of_contract("directx") } else { found });
     }
     outcome
 }

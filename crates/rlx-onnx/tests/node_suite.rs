@@ -78,6 +78,34 @@ fn node_cases_pass_on_tpu() {
     check_where_there_is(Device::Tpu, &Runner { name: "tpu", run, expected });
 }
 
+/// With the feature `vulkan` of rlx-runtime: the suite `gpu-all` has it, and those below.
+#[test]
+fn node_cases_pass_on_vulkan() {
+    let run = |imported: &_, inputs: &_| reference::on_device(Device::Vulkan, imported, inputs);
+    check_where_there_is(Device::Vulkan, &Runner { name: "vulkan", run, expected: GPUS });
+}
+
+#[test]
+fn node_cases_pass_on_opengl() {
+    let run = |imported: &_, inputs: &_| reference::on_device(Device::OpenGl, imported, inputs);
+    check_where_there_is(Device::OpenGl, &Runner { name: "opengl", run, expected: GPUS });
+}
+
+#[test]
+fn node_cases_pass_on_cuda() {
+    let run = |imported: &_, inputs: &_| reference::on_device(Device::Cuda, imported, inputs);
+    check_where_there_is(Device::Cuda, &Runner { name: "cuda", run, expected: GPUS });
+}
+
+#[test]
+fn node_cases_pass_on_rocm() {
+    let run = |imported: &_, inputs: &_| reference::on_device(Device::Rocm, imported, inputs);
+    check_where_there_is(Device::Rocm, &Runner { name: "rocm", run, expected: GPUS });
+}
+
+/// What holds on devices with generated kernels.
+const GPUS: &[&str] = &[include_str!("node_suite/gpus.txt"), include_str!("node_suite/expected.txt")];
+
 /// Checks a device that not every machine has; one that `RLX_TEST_DEVICES` names must be there.
 fn check_where_there_is(device: Device, runner: &Runner) {
     let Some(missing) = rlx_runtime::unavailable_reason(device) else { return check(runner) };
@@ -151,7 +179,10 @@ fn report(device: &Runner, expected: &Expected, outcomes: &BTreeMap<String, Outc
     }
     let names: Vec<String> = not_built.iter().map(|(what, n)| format!("{what} {n}")).collect();
     let (count, device) = (not_built.values().sum::<usize>(), device.name);
-    let mut lines = vec![format!("@counts passed={passed} failed={}", faults.len())];
+    let mut lines = vec![
+        format!("@counts passed={passed} failed={}", faults.len()),
+        format!("@nodes {device} {passed} of {}", outcomes.len()),
+    ];
     if count > 0 {
         lines.push(format!(
             "@skip {count} node cases on {device} need what is not built: {}",

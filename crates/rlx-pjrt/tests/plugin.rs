@@ -225,6 +225,7 @@ fn models() {
             let worst = testing::golden(&mut *exec, &inputs, &expected, &imported.outputs, &golden.binding());
             let worst = worst.unwrap_or_else(|e| panic!("{name} {}: {e}", golden.name));
             println!("{name} {}: error {worst:.1e}", golden.name);
+            testing::golden_holds("tpu", name, &golden.name);
         }
     }
 }

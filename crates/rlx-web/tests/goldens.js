@@ -59,7 +59,7 @@ export async function goldens(rlx, base, device, only) {
       } catch (error) {
         why = `${error.name} ${error.kind ?? ''}: ${error.message}`;
       }
-      results.push({ test: `${model.name} ${golden.file} on ${device}${ran === device ? '' : `, gone to the ${ran}`}`, why, as: loaded.device === ran });
+      results.push({ model: model.name, golden: golden.file, ran, test: `${model.name} ${golden.file} on ${device}${ran === device ? '' : `, gone to the ${ran}`}`, why, as: loaded.device === ran });
     }
     loaded.free();
     results.at(-1).ms = Math.round(performance.now() - start);

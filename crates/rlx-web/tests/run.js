@@ -127,7 +127,8 @@ async function inChromium() {
   });
   for (const device of ['webgpu', 'cpu']) {
     const results = await page.evaluate(([base, on]) => goldens(rlx, new URL(base), on), [data.href, device]);
-    for (const { test: name, why, ms, as } of results) {
+    for (const { test: name, model, golden, ran, why, ms, as } of results) {
+      if (ran === 'webgpu' && !why) console.log(`@golden webgpu ${model} ${golden}`);
       say(`chromium: ${name}`, why ?? (as ? undefined : 'it ran on another device'), ms ? ` (${ms} ms)` : '');
     }
   }

@@ -68,8 +68,9 @@ impl Gpu {
     fn source(&self, kernel: &Kernel, guarded: bool) -> Result<String> {
         match self.language {
             Language::Wgsl => {
-                let checked = guarded && self.is_opengl();
-                render::wgsl(kernel, WgslOptions { checked, ..Default::default() })
+                let opengl = self.is_opengl();
+                let checked = guarded && opengl;
+                render::wgsl(kernel, WgslOptions { checked, divided_remainders: opengl, read_write: false })
             }
             Language::Msl if guarded => {
                 let message = "a kernel from a file cannot be kept within its buffers in Metal's language";

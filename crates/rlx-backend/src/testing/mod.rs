@@ -321,6 +321,12 @@ pub fn disagreement(graph: &Graph, bindings: &Bindings, exec: &mut dyn Executabl
     })
 }
 
+/// Says that a golden of a model holds on a device, in the line that the test command counts.
+#[allow(clippy::print_stdout)] // It is what a test prints.
+pub fn golden_holds(device: &str, model: &str, golden: &str) {
+    println!("@golden {device} {model} {golden}");
+}
+
 /// Runs on the inputs of a golden and compares with its outputs, those of the names `outputs`; `sizes` are the symbols' values. Gives
 /// the largest error relative to the output's largest magnitude.
 ///

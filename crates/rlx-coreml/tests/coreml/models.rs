@@ -65,6 +65,7 @@ fn run(model: &Model) -> Result<(), String> {
     }
     let operations: usize = package.operations().values().sum();
     println!("{}: {operations} operations, error {worst:.1e}, {:?}", model.name, start.elapsed());
+    println!("@golden ane {} {}", model.name, golden.name);
     Ok(())
 }
 

@@ -16,6 +16,8 @@ pub struct WgslOptions {
     /// Keep every index within its buffer or workgroup memory: for kernels that no one vouches for, on devices that do not
     /// see to it themselves.
     pub checked: bool,
+    /// Write the remainder of signed integers as division and subtraction: what becomes GLSL, where `%` of a negative number is undefined.
+    pub divided_remainders: bool,
 }
 
 /// Functions whose own forms leave NaN and what is out of range to the device. `zero` is a 0 that no compiler
@@ -42,7 +44,8 @@ fn to_u32(x: f32) -> u32 {
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that WGSL lacks.
 pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     let names = Names::new(kernel);
-    let d = Wgsl { kernel, names: &names, checked: options.checked };
+    let WgslOptions { checked, divided_remainders, .. } = options;
+    let d = Wgsl { kernel, names: &names, checked, divided_remainders };
     let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
     let enabled = if shorts { "enable wgpu_int16;\n" } else { "" };
     let mut out = format!("{enabled}// {}\n", kernel.name);
@@ -96,6 +99,7 @@ struct Wgsl<'k> {
     kernel: &'k Kernel,
     names: &'k Names,
     checked: bool,
+    divided_remainders: bool,
 }
 
 impl Wgsl<'_> {
@@ -144,6 +148,9 @@ impl Wgsl<'_> {
         let (x, y) = (self.name(a), self.name(b));
         match (op, operator(op)) {
             (BinOp::Xor, _) if self.ty_of(a) == Ty::Bool => Ok(format!("({x} != {y})")),
+            (BinOp::Rem, _) if self.divided_remainders && self.ty_of(a) == Ty::I32 => {
+                Ok(format!("({x} - {x} / {y} * {y})"))
+            }
             (_, Some(operator)) => Ok(format!("({x} {operator} {y})")),
             (BinOp::Min, _) => Ok(format!("min({x}, {y})")),
             (BinOp::Max, _) => Ok(format!("max({x}, {y})")),

@@ -29,6 +29,7 @@ fn run(name: &str, fixed: bool) {
             let worst = worst.unwrap_or_else(|e| panic!("{name} {}: {e}", golden.name));
             println!("{name} {}, run {round}: error {worst:.1e}, {:?}", golden.name, start.elapsed());
         }
+        testing::golden_holds("mlx", name, &golden.name);
     }
 }
 

@@ -42,6 +42,7 @@ fn run(name: &str, most: usize, fixed: bool) {
                     start.elapsed()
                 );
             }
+            testing::golden_holds(&device, name, &golden.name);
         }
     }
 }

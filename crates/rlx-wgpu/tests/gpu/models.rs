@@ -42,6 +42,7 @@ fn run(on: Device, name: &str, most: usize, fixed: bool) {
         let worst =
             check(&mut *open, golden, &imported.outputs).unwrap_or_else(|e| panic!("{on} {name}: {e}"));
         println!("{on} {name} {}: error {worst:.1e}, {:?}", golden.name, start.elapsed());
+        testing::golden_holds(on.feature(), name, &golden.name);
     }
     if fixed {
         let mut exec = compile_model(
