@@ -55,7 +55,7 @@ impl Fault {
             ErrorKind::Value,
             match self.update {
                 Some(len) => format!("an update of {len} at {index} is outside a dimension of {size}"),
-                None => format!("index {index} is outside a dimension of {size}"),
+                None => format!("index {index} is out of range for a dimension of {size}"),
             },
         )
     }
