@@ -28,7 +28,7 @@ def make(model, exporter, folder):
         inputs, wanted, names = made.inputs, None, None
     file = onnx.load(path, load_external_data=False)
     outputs, reference = expected(path, inputs, wanted, [o.name for o in file.graph.output])
-    outputs = {name: codes(array, file) if array.dtype == object else array for name, array in outputs.items()}
+    outputs = {name: array.astype(str) if array.dtype == object else array for name, array in outputs.items()}
     # Strings as NumPy stores them without pickling.
     np.savez(folder / "inputs.npz", **{n: a.astype(str) if a.dtype == object else a for n, a in inputs.items()})
     np.savez(folder / "expected.npz", **outputs)
@@ -122,14 +122,6 @@ def expected(path, inputs, wanted, names):
             raise
         return dict(zip(names, wanted)), f"PyTorch (ONNX Runtime: {str(error).splitlines()[0]})"
     return arrays(names, outputs), "ONNX Runtime"
-
-
-def codes(labels, file):
-    """Labels as positions in the model's list of classes: the command's tensors have numbers only."""
-    lists = {"classlabels_strings", "keys_strings", "values_strings", "cats_strings"}
-    texts = [[s.decode() for s in a.strings] for n in file.graph.node for a in n.attribute if a.name in lists]
-    classes = next(t for t in texts if set(labels.ravel()) <= set(t))
-    return np.array([classes.index(label) for label in labels.ravel()], np.int64).reshape(labels.shape)
 
 
 def arrays(names, outputs):

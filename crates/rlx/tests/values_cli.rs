@@ -184,6 +184,26 @@ fn what_takes_strings_is_verified_and_timed_and_shown() {
     expected(&codes);
     assert_eq!(rlx(&verify).status.code(), Some(1), "another label");
 
+    // As text, for equality.
+    let texts = |labels: Vec<String>| Array::Strings(StringArray { dims: vec![2], elements: labels });
+    let own: Vec<String> = labels.iter().map(|l| l.as_str().expect("a label").to_owned()).collect();
+    let rows = Array::Numbers(rows);
+    let archived = |labels: Vec<String>| {
+        let arrays = [("output_label", &texts(labels)), ("output_probability", &rows)];
+        file("expected.npz", &rlx_weights::npz::any_to_bytes(&arrays).expect("an archive"))
+    };
+    archived(own.clone());
+    let text = String::from_utf8_lossy(&rlx(&verify).stdout).into_owned();
+    assert!(text.contains("2 equal strings") && text.trim_end().ends_with("ok"), "{text}");
+    archived(vec![own[0].clone(), "no class".to_owned()]);
+    let differs = rlx(&verify);
+    let text = String::from_utf8_lossy(&differs.stdout);
+    assert_eq!(differs.status.code(), Some(1), "{text}{}", err(&differs));
+    assert!(text.contains("element 1: \"no class\" and "), "{text}");
+    let alone = file("expected.npy", &rlx_weights::npy::any_to_bytes(&texts(own)).expect("an array"));
+    let unnamed = rlx(&["verify", &table, inputs[0], inputs[1], "--expect", alone.to_str().expect("a text")]);
+    assert!(err(&unnamed).contains("cannot be matched") && err(&unnamed).contains("output_label"));
+
     let missing = rlx(&["bench", &table, "--dim", "n.0=2"]);
     assert!(!missing.status.success() && err(&missing).contains("\"c\""), "{}", err(&missing));
 }

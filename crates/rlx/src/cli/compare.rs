@@ -10,6 +10,7 @@ use rlx::values::ModelValue;
 use rlx::verify::output_types;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, Value};
 use rlx_runtime::TensorInfo;
+use rlx_weights::npy::Array;
 use serde_json::{Value as Json, json};
 
 use super::args::{Allowed, Common, CompareArgs, VerifyArgs};
@@ -83,12 +84,7 @@ fn of_values(
         false => got_types,
     };
     let found = compare_outputs(&want.numbers, &got.numbers, &types, tolerances)?;
-    let found_words = words::compared(&want.words, &got.words).ok_or_else(|| {
-        let names =
-            |apart: &Apart| apart.words.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>().join(", ");
-        let message = format!("outputs cannot be matched: {} and {}", names(&want), names(&got));
-        Error::new(ErrorKind::Binding, message)
-    })?;
+    let found_words = words::compared(&want.words, &got.words).ok_or_else(|| unmatched(&want, &got))?;
     drop(watch);
     if !json {
         notes.iter().for_each(|note| writeln!(Messages, "note: {note}"));
@@ -146,19 +142,50 @@ fn values_of(runner: &mut Runner, given: &Values, progress: &Progress) -> Result
     Ok((outputs, types))
 }
 
-/// Compares a model's outputs with arrays in a file.
+/// Compares a model's outputs with arrays in a file: numbers within their tolerance, strings for equality.
 pub fn expected(args: &VerifyArgs, path: &Path, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
     let mut job = job::open(&args.common, progress)?;
-    let given = values::tensors(&args.common, &mut job, json, false, progress)?;
-    inputs::check_complete(&job.declared, &given)?;
     let want = arrays(path)?;
-    let (got, types) = outputs_of(&mut job.runner, &given, progress)?;
-    let found = compare_outputs(&want, &got, &types, allowed(&args.common, &args.allowed, &job))?;
+    let (got, types) = if want.words.is_empty() {
+        let given = values::tensors(&args.common, &mut job, json, false, progress)?;
+        inputs::check_complete(&job.declared, &given)?;
+        // Labels are compared by their codes: the expected ones are numbers.
+        let (numbers, types) = outputs_of(&mut job.runner, &given, progress)?;
+        (Apart { numbers, ..Apart::default() }, types)
+    } else {
+        let metadata = std::mem::take(&mut job.metadata);
+        let images = Images::of(&args.common, &metadata, json);
+        let given = values::gather(&args.common, &job, &images, false)?;
+        values_of(&mut job.runner, &given, progress)?
+    };
+    let found = match want.numbers.is_empty() {
+        false => {
+            compare_outputs(&want.numbers, &got.numbers, &types, allowed(&args.common, &args.allowed, &job))?
+        }
+        true => Vec::new(),
+    };
+    let found_words = expected_words(&want, got)?;
     drop(watch);
     let file = path.display().to_string();
-    report(&found, &[], [&file, job.runner.name()], json, json!({}))
+    report(&found, &found_words, [&file, job.runner.name()], json, json!({}))
+}
+
+/// Compares the strings that are expected with the outputs of their names, or with all strings of the model by order.
+fn expected_words(want: &Apart, got: Apart) -> Result<Vec<WordDifference>> {
+    let is_output = |name: &str| got.words.iter().any(|(output, _)| output == name);
+    let named = want.words.iter().all(|(name, _)| is_output(name));
+    let is_wanted = |name: &str| !named || want.words.iter().any(|(wanted, _)| wanted == name);
+    let chosen: Vec<_> = got.words.iter().filter(|(name, _)| is_wanted(name)).cloned().collect();
+    words::compared(&want.words, &chosen).ok_or_else(|| unmatched(want, &got))
+}
+
+fn unmatched(want: &Apart, got: &Apart) -> Error {
+    let names = |apart: &Apart| apart.words.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>().join(", ");
+    let message = format!("outputs of strings cannot be matched: {} and {}", names(want), names(got));
+    Error::new(ErrorKind::Binding, message)
+        .with_hint("give those that are compared the names of the model's outputs")
 }
 
 fn allowed(common: &Common, allowed: &Allowed, job: &Job) -> Tolerances {
@@ -167,16 +194,21 @@ fn allowed(common: &Common, allowed: &Allowed, job: &Job) -> Tolerances {
 }
 
 /// The arrays of a file by name, or its only one.
-fn arrays(path: &Path) -> Result<Outputs> {
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("npy") => Ok(vec![(String::new(), rlx_weights::npy::read(path)?)]),
-        Some("npz") => rlx_weights::npz::read(path),
+fn arrays(path: &Path) -> Result<Apart> {
+    let arrays = match path.extension().and_then(|e| e.to_str()) {
+        Some("npy") => vec![(String::new(), rlx_weights::npy::read_any_checked(path, |_| Ok(()))?)],
+        Some("npz") => rlx_weights::npz::read_any_checked(path, |_, _| Ok(()))?,
         _ => {
             let message = format!("{}: expected outputs are in a .npz or .npy file", path.display());
-            Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("numpy.savez(FILE, name=array, …) writes one"))
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("numpy.savez(FILE, name=array, …) writes one"));
         }
-    }
+    };
+    let value = |array| match array {
+        Array::Numbers(numbers) => ModelValue::Tensor(numbers),
+        Array::Strings(strings) => values::strings_of(strings).into(),
+    };
+    Ok(Apart::of(arrays.into_iter().map(|(name, array)| (name, value(array))).collect()))
 }
 
 /// The second model, with those of the fixed dimensions that it has.

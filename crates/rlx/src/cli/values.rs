@@ -178,7 +178,8 @@ fn too_long(what: &str, limit: u64) -> Error {
     Error::new(ErrorKind::Malformed, message).with_hint("allow more by --input-limit")
 }
 
-fn strings_of(array: StringArray) -> StringTensor {
+/// An array of NumPy as the value of a model.
+pub fn strings_of(array: StringArray) -> StringTensor {
     StringTensor { dims: array.dims, elements: array.elements }
 }
 
