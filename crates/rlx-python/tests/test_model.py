@@ -208,9 +208,11 @@ def test_cancel_from_another_thread_stops_a_run():
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent as on Unix")
 def test_ctrl_c_stops_a_run():
     script = textwrap.dedent("""
-        import sys, time, numpy as np
+        import signal, sys, time, numpy as np
         sys.path.insert(0, {tests!r})
         from test_model import ONES as x, slow_model
+        # A shell starts what runs in its background with the signal ignored, and Python leaves it so.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         model = slow_model()
         model.run([x])
         print("ready", flush=True)
