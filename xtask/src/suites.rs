@@ -107,7 +107,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "libraries, the command and tests compile",
-        1265,
+        1205,
         // Examples need not be linked: clippy compiles them.
         What::Cargo {
             args: &["test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--quiet"],
@@ -133,6 +133,12 @@ pub const SUITES: &[Suite] = &[
             ],
             env: &[],
         },
+    ),
+    suite(
+        "small-build",
+        "the library compiles without what only the command needs, as in a browser",
+        60,
+        What::Cargo { args: &["check", "--package", "rlx", "--no-default-features", "--quiet"], env: &[] },
     ),
     suite(
         "doc",

@@ -31,10 +31,8 @@ use rlx_weights::npy::Header;
 
 use crate::image::{Preprocess, Source, looks_like_images};
 
+pub use crate::values::Inputs;
 pub use elements::{InputLimit, Packed};
-
-/// Named inputs.
-pub type Inputs = Vec<(String, ConstData)>;
 
 /// The input of this name.
 ///

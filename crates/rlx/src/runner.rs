@@ -14,8 +14,7 @@ use rlx_runtime::{
 };
 
 use self::stages::Stages;
-use crate::inputs::Inputs;
-use crate::values::{ModelValue, Structured, assembled};
+use crate::values::{Inputs, ModelValue, Structured, assembled};
 use crate::{Metadata, Model};
 
 /// Runs a model: imports and compiles it at first use, and again for each new value of an input that decides a

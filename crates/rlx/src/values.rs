@@ -10,6 +10,9 @@ use rlx_onnx::Imported;
 
 pub use rlx_onnx::{MapKeys, StringTensor};
 
+/// Tensors by the names of the inputs that take them.
+pub type Inputs = Vec<(String, ConstData)>;
+
 /// A value of a type that a model declares.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
