@@ -18,13 +18,18 @@ exec unshare --mount sh -c '
         cd "$1"
         shift
         # The compiler of HLSL that Wine has does not know all that kernels need; this one is of Microsoft. (No apostrophes here.)
-        export WINEDLLOVERRIDES="d3dcompiler_47=n" WINEPATH="Z:\\opt\\d3dcompiler" WINEDEBUG=-all
+        export WINEDLLOVERRIDES="d3dcompiler_47=n" WINEDEBUG=-all
         export HOME=/opt/wine XDG_RUNTIME_DIR=/run/wine DISPLAY=:77
         export WINEPREFIX="$HOME/prefix"
         export VK_DRIVER_FILES=/usr/share/vulkan/icd.d/lvp_icd.json
         mkdir -p -m 700 "$HOME" "$XDG_RUNTIME_DIR"
         Xvfb :77 -screen 0 640x480x24 >/dev/null 2>&1 &
         screen=$!
+        # A program finds the system folder before any other, so the compiler goes there, over the one of Wine.
+        system=$WINEPREFIX/drive_c/windows/system32
+        [ -d "$system" ] || wineboot --init 2>/dev/null
+        cmp -s /opt/d3dcompiler/d3dcompiler_47.dll "$system/d3dcompiler_47.dll" ||
+            cp /opt/d3dcompiler/d3dcompiler_47.dll "$system"
         code=0
         wine "$@" 2>/tmp/errors || code=$?
         # Said at every start, about 32-bit programs.
