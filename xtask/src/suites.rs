@@ -359,6 +359,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
+        needs: &[&ONNX_CASES],
         covers: &[
             "crates/rlx-wgpu",
             "crates/rlx-gpu",
@@ -369,7 +370,7 @@ pub const SUITES: &[Suite] = &[
         ],
         ..suite(
             "windows",
-            "the contract, DirectX 12 and the command, as Windows programs under Wine",
+            "the contract, DirectX 12 with node cases, and the command, as Windows programs under Wine",
             2400,
             What::Windows,
         )

@@ -1,4 +1,4 @@
-//! The `windows` suite: the library's contract, the device tests of DirectX 12 and the command, as Windows programs under Wine.
+//! The `windows` suite: the library's contract, the device tests of DirectX 12, ONNX's node cases on it and the command, as Windows programs under Wine.
 //!
 //! Wine's DirectX 12 is a layer over Vulkan (vkd3d), and Vulkan here is Mesa's software device, so kernels really run as DirectX runs them: WGSL to HLSL by naga, HLSL to
 //! bytecode by Microsoft's compiler. That needs Wine 10, which not every Debian has; the suite makes a Debian system of its own in `target/wine`
@@ -32,6 +32,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (CONTRACT, &[DIRECTX]),
     (CONTRACT, &["--skip", DIRECTX]),
     (&["-p", "rlx-wgpu", "--test", "gpu"], &[]),
+    (&["-p", "rlx-onnx", "--features", "rlx-runtime/directx", "--test", "node_suite"], &["on_directx"]),
     (&["-p", "rlx", "--test", "cli", "--features", "directx"], &[]),
 ];
 

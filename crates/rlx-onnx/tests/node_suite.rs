@@ -78,29 +78,23 @@ fn node_cases_pass_on_tpu() {
     check_where_there_is(Device::Tpu, &Runner { name: "tpu", run, expected });
 }
 
-/// With the feature `vulkan` of rlx-runtime: the suite `gpu-all` has it, and those below.
-#[test]
-fn node_cases_pass_on_vulkan() {
-    let run = |imported: &_, inputs: &_| reference::on_device(Device::Vulkan, imported, inputs);
-    check_where_there_is(Device::Vulkan, &Runner { name: "vulkan", run, expected: GPUS });
+/// Devices with generated kernels, each with its feature of rlx-runtime: the suite `windows` has DirectX's, `gpu-all` the others.
+macro_rules! node_cases_pass_on_gpus {
+    ($($test:ident: $device:ident $name:literal)*) => {$(
+        #[test]
+        fn $test() {
+            let run = |imported: &_, inputs: &_| reference::on_device(Device::$device, imported, inputs);
+            check_where_there_is(Device::$device, &Runner { name: $name, run, expected: GPUS });
+        }
+    )*};
 }
 
-#[test]
-fn node_cases_pass_on_opengl() {
-    let run = |imported: &_, inputs: &_| reference::on_device(Device::OpenGl, imported, inputs);
-    check_where_there_is(Device::OpenGl, &Runner { name: "opengl", run, expected: GPUS });
-}
-
-#[test]
-fn node_cases_pass_on_cuda() {
-    let run = |imported: &_, inputs: &_| reference::on_device(Device::Cuda, imported, inputs);
-    check_where_there_is(Device::Cuda, &Runner { name: "cuda", run, expected: GPUS });
-}
-
-#[test]
-fn node_cases_pass_on_rocm() {
-    let run = |imported: &_, inputs: &_| reference::on_device(Device::Rocm, imported, inputs);
-    check_where_there_is(Device::Rocm, &Runner { name: "rocm", run, expected: GPUS });
+node_cases_pass_on_gpus! {
+    node_cases_pass_on_vulkan: Vulkan "vulkan"
+    node_cases_pass_on_opengl: OpenGl "opengl"
+    node_cases_pass_on_directx: DirectX "directx"
+    node_cases_pass_on_cuda: Cuda "cuda"
+    node_cases_pass_on_rocm: Rocm "rocm"
 }
 
 /// What holds on devices with generated kernels.

@@ -11,6 +11,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod fake_driver;
 #[cfg(feature = "models")]
 pub mod models;
 

@@ -13,6 +13,7 @@ use rlx_ir::testing::random_bindings;
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, sym, text};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::{Options, SimtBackend};
+use rlx_testdata::fake_driver::{DRIVERS, link};
 
 use crate::common::{DEVICES, Fake, fake_folder, fake_with_blas, second_gpu, set_params, with_memory};
 
@@ -241,12 +242,8 @@ fn where_there_is_no_algorithm_the_own_kernel_does_it() {
 /// A folder with the fake driver and compiler alone.
 fn without_library() -> PathBuf {
     let folder = fake_folder().with_file_name(format!("no-blas-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    for name in ["libcuda.so.1", "libnvrtc.so.13", "libamdhip64.so.7", "libhiprtc.so.7"] {
-        let _ = std::fs::remove_file(folder.join(name));
-        let built = std::fs::canonicalize(fake_folder().join(name)).unwrap();
-        std::os::unix::fs::symlink(built, folder.join(name)).unwrap();
-    }
+    let built = fake_folder().join(DRIVERS[0]).canonicalize().unwrap();
+    link(&built, &folder, DRIVERS).unwrap();
     folder
 }
 

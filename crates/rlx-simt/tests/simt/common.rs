@@ -12,33 +12,20 @@ use rlx_backend::Backend;
 pub use rlx_backend::testing::{compile, disagreement, set_params};
 use rlx_driver::Device;
 use rlx_simt::{Lowered, Options, SimtBackend};
+use rlx_testdata::fake_driver::{BLAS, BUILT, DRIVERS, link};
 
 /// The devices that this crate serves.
 pub const DEVICES: [Device; 2] = [Device::Cuda, Device::Rocm];
-
-/// What the vendors call the libraries.
-const NAMES: [&str; 6] = [
-    "libcuda.so.1",
-    "libnvrtc.so.13",
-    "libcublasLt.so.13",
-    "libamdhip64.so.7",
-    "libhiprtc.so.7",
-    "libhipblaslt.so.1",
-];
 
 /// A folder in which the fake driver has the vendors' names.
 pub fn fake_folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let program = std::env::current_exe().expect("a test knows its program");
-        let built = program.with_file_name("librlx_fake_driver.so");
+        let built = program.with_file_name(BUILT);
         assert!(built.exists(), "cargo builds {} with these tests", built.display());
         let folder =
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-driver-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for tests");
-        for name in NAMES {
-            let _ = std::fs::remove_file(folder.join(name));
-            std::os::unix::fs::symlink(&built, folder.join(name)).expect("a link");
-        }
+        link(&built, &folder, DRIVERS.into_iter().chain(BLAS)).expect("a folder for tests");
         folder
     });
     &FOLDER
@@ -106,7 +93,7 @@ impl Fake {
     pub fn get() -> &'static Fake {
         static LOADED: LazyLock<Fake> = LazyLock::new(|| {
             // SAFETY: our own library; it runs nothing at loading.
-            Fake(unsafe { Library::new(fake_folder().join(NAMES[0])) }.expect("the fake driver loads"))
+            Fake(unsafe { Library::new(fake_folder().join(DRIVERS[0])) }.expect("the fake driver loads"))
         });
         &LOADED
     }

@@ -6,6 +6,7 @@ use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::ErrorKind;
 use rlx_simt::{Options, SimtBackend, gpu_count};
+use rlx_testdata::fake_driver::{DRIVERS, link};
 
 use crate::common::{DEVICES, fake, fake_folder, options, second_gpu};
 
@@ -27,10 +28,8 @@ fn what_is_missing_is_named_with_how_to_get_it() {
 /// A folder with the fake driver of CUDA, and no compiler.
 fn driver_alone(name: &str) -> PathBuf {
     let folder = fake_folder().with_file_name(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (driver, link) = (fake_folder().join("libcuda.so.1"), folder.join("libcuda.so.1"));
-    let _ = std::fs::remove_file(&link);
-    std::os::unix::fs::symlink(std::fs::canonicalize(driver).unwrap(), &link).unwrap();
+    let built = fake_folder().join(DRIVERS[0]).canonicalize().unwrap();
+    link(&built, &folder, [DRIVERS[0]]).unwrap();
     folder
 }
 
