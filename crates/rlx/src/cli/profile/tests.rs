@@ -93,7 +93,9 @@ fn the_trace_has_each_step_once_and_in_order() {
 
 #[test]
 fn the_roofline_has_a_dot_for_each_step_that_computes() {
-    let profile = profiled(16);
+    let mut profile = profiled(16);
+    // Slower than the test's machine, whatever this one is: a step that is faster raises the peak.
+    profile.rows.iter_mut().for_each(|row| row.min = Duration::from_micros(10));
     let svg = roofline(&profile);
     assert_eq!(svg.matches("<circle class=\"dot").count(), profile.rows.len() + 3, "{svg}");
     assert!(svg.contains("100.0 GFLOP/s peak") && svg.contains("layer &amp; &lt;more&gt;"));
