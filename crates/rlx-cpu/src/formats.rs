@@ -2,6 +2,8 @@
 
 use rlx_ir::op::PackFormat;
 
+use crate::gemm::WinogradTile;
+
 /// The right operand of a matmul, in panels of columns.
 pub(crate) const MATMUL_RHS: PackFormat = PackFormat::new("MatMulRhs");
 /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matmul.
@@ -10,3 +12,16 @@ pub(crate) const CONV_WEIGHTS: PackFormat = PackFormat::new("ConvWeights");
 pub(crate) const DEPTHWISE_WEIGHTS: PackFormat = PackFormat::new("DepthwiseWeights");
 /// The weights `[n, blocks, size]` of a matmul by quantised blocks, in panels of columns, as they are.
 pub(crate) const BLOCK_WEIGHTS: PackFormat = PackFormat::new("BlockWeights");
+/// The weights `[O, I, k…, 3, 3]` of a convolution, transformed for Winograd's `F(2, 3)`: a convolution's weights of 16 points.
+pub(crate) const WINOGRAD_2: PackFormat = PackFormat::new("WinogradWeights2");
+/// As [`WINOGRAD_2`], for `F(4, 3)`: 36 points.
+pub(crate) const WINOGRAD_4: PackFormat = PackFormat::new("WinogradWeights4");
+
+/// Winograd's algorithm that weights of this format are for.
+pub(crate) fn winograd_tile(format: PackFormat) -> Option<WinogradTile> {
+    match format {
+        WINOGRAD_2 => Some(WinogradTile::Two),
+        WINOGRAD_4 => Some(WinogradTile::Four),
+        _ => None,
+    }
+}

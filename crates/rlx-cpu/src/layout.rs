@@ -1,6 +1,7 @@
 //! Concrete views: where the elements of an operand lie once all extents are numbers.
 
 use rlx_ir::lir::{Buffer, Operand, views_apart};
+use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Error, ErrorKind, Result};
 
 use rlx_backend::extents::{ExtentTable, Values, ViewCheck};
@@ -221,8 +222,8 @@ pub(crate) struct SymOperand {
     pub(crate) buffer: u32,
     /// The element type.
     pub(crate) dtype: DType,
-    /// Whether the buffer holds a packed format, whose layout only the kernels know.
-    pub(crate) packed: bool,
+    /// The packed format that the buffer is in, whose layout only the kernels know.
+    pub(crate) format: Option<PackFormat>,
     view: ViewCheck,
 }
 
@@ -243,7 +244,7 @@ impl SymOperand {
         Ok(SymOperand {
             buffer: operand.buffer.0,
             dtype: operand.dtype,
-            packed: buffer.format.is_some(),
+            format: buffer.format,
             view: ViewCheck::new(operand, buffer, table),
         })
     }

@@ -188,6 +188,18 @@ impl Target for CpuTarget {
         }
     }
 
+    fn fast_pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+        match &node.op {
+            Op::Conv { .. } => conv::winograd::pack_format(node, input, graph)
+                .or_else(|| self.pack_format(node, input, graph)),
+            Op::Region { body } => {
+                let (reader, own) = region::readers(&body.graph, input).next()?;
+                self.fast_pack_format(reader, own, &body.graph)
+            }
+            _ => self.pack_format(node, input, graph),
+        }
+    }
+
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
         Some(self.isa.matmul_instructions(dtype).to_owned())
     }

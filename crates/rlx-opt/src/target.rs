@@ -159,6 +159,11 @@ pub trait Target: Send + Sync {
     /// before the run (a parameter or constant).
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat>;
 
+    /// As [`Target::pack_format`], where bits may change ([`crate::Numerics::Fast`]): also formats for algorithms that round otherwise.
+    fn fast_pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+        self.pack_format(node, input, graph)
+    }
+
     /// The instructions that sums of products of this element type run on, for reports; `None` where the device
     /// does not tell.
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {

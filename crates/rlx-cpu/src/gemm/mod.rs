@@ -47,6 +47,7 @@ mod tests;
 #[cfg(test)]
 mod tests_short;
 mod tiling;
+mod winograd;
 
 pub use blocks::{BlockElement, BlockGemm, block_bytes, pack_blocks};
 pub use conv::ConvRows;
@@ -65,6 +66,7 @@ pub(crate) use requantise::Column;
 pub use requantise::{ByteEpilogue, PerColumn, Residual};
 pub use tiling::TileSizes;
 pub(crate) use tiling::max_rows;
+pub use winograd::{Blocks, Filters, WinogradConv, WinogradTile, pack_filters, packed_filters};
 
 use std::ops::Range;
 

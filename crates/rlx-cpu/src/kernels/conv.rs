@@ -5,11 +5,13 @@
 //! * With few input channels a window's line (kernel width × channels) is contiguous once the image has its
 //!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
 //! * Groups are matmuls of their own.
+//! * Windows of 3 × 3 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
 mod depthwise_integer;
 pub(crate) mod integer;
+pub(crate) mod winograd;
 
 use std::sync::Arc;
 
@@ -24,11 +26,11 @@ use super::pack::pack_conv;
 use super::region::Anchored;
 use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, conv_pool_generic, mismatch,
-    no_kernel, packed_type,
+    no_kernel, packed_type, wrong_format,
 };
 use crate::alloc::Buffer;
 use crate::formats;
-use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, PANEL, Packed, Strided, TileSizes};
+use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, PANEL, Packed, Strided, TileSizes, WinogradTile};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::allocate;
 
@@ -112,6 +114,14 @@ struct Window {
     after: [usize; 3],
 }
 
+impl Window {
+    /// Whether a kernel of these frames, lines and pixels is 3 × 3 within a frame, and goes over all of its positions.
+    fn is_dense_3x3(&self, kernel: [usize; 3]) -> bool {
+        let dense = |of: &[usize; 3]| of[1..] == [1; 2];
+        kernel[0] > 0 && kernel[1..] == [3; 2] && dense(&self.stride) && dense(&self.dilation)
+    }
+}
+
 /// Numbers for frames, lines, pixels; `fill` for those that there are not.
 fn triple(v: &[usize], fill: usize) -> [usize; 3] {
     let mut all = [fill; 3];
@@ -150,6 +160,8 @@ struct Shape {
     weights: Layout,
     c_stride: usize,
     route: Route,
+    /// Winograd's algorithm instead, which the weights are packed for.
+    winograd: Option<WinogradTile>,
     packed: bool,
     worth: bool,
     /// Bytes of shared scratch: the anchor's result, the bordered images, the packed weights.
@@ -243,6 +255,8 @@ impl Conv {
         if bias.is_some_and(|b| b.dims() != [o] || !b.layout.is_dense()) {
             return Err(shape_mismatch());
         }
+        let winograd = self.winograd(cx, kernel)?;
+        let packed = winograd.is_some() || cx.is_packed(self.inputs[1], formats::CONV_WEIGHTS)?;
         let c_stride = if rows.elements() == 1 { o as isize } else { c_stride };
         Ok(Shape {
             x: x.at,
@@ -258,11 +272,20 @@ impl Conv {
             strides,
             weights: w.layout,
             c_stride: usize::try_from(c_stride).map_err(|_| shape_mismatch())?,
-            route: self.route(x, kernel, c / g),
-            packed: cx.packed[self.inputs[1]],
+            route: if winograd.is_some() { Route::Windows } else { self.route(x, kernel, c / g) },
+            winograd,
+            packed,
             worth: false,
             parts: [0; 3],
         })
+    }
+
+    /// Winograd's algorithm, where the weights are packed for it.
+    fn winograd(&self, cx: &BindCx<'_>, kernel: [usize; 3]) -> Result<Option<WinogradTile>> {
+        let Some(format) = cx.formats[self.inputs[1]] else { return Ok(None) };
+        let tile = formats::winograd_tile(format);
+        let fits = self.dtype == DType::F32 && self.groups == 1 && self.window.is_dense_3x3(kernel);
+        if tile.is_some() && !fits { Err(wrong_format(format)) } else { Ok(tile) }
     }
 
     fn route(&self, x: &Bound, kernel: [usize; 3], channels: usize) -> Route {
@@ -304,7 +327,12 @@ impl StepKernel for Conv {
         }
         needs.shared_scratch = s.parts.iter().sum();
         let rows = s.batch * s.out.iter().product::<usize>();
-        let nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
+        let mut nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
+        if let Some(tile) = s.winograd {
+            let own = self.winograd_needs(&s, tile)?;
+            nanos = own.nanos;
+            needs.thread_scratch = needs.thread_scratch.max(own.thread_scratch);
+        }
         s.worth = nanos > WORTH_NANOS;
         needs.nanos += nanos;
         // What a tap reads that is outside.
@@ -326,11 +354,14 @@ impl StepKernel for Conv {
         };
         // SAFETY: the caller's promise, and scratch was asked for when the step was bound.
         unsafe {
-            packed_type!(
-                self.dtype,
-                T => self.run_as::<T>(cx, s, zeros.as_ptr().cast()),
-                _ => return Err(mismatch(format!("a convolution of {}", self.dtype)))
-            );
+            match s.winograd {
+                Some(tile) => self.run_winograd(cx, s, tile, zeros.as_ptr().cast()),
+                None => packed_type!(
+                    self.dtype,
+                    T => self.run_as::<T>(cx, s, zeros.as_ptr().cast()),
+                    _ => return Err(mismatch(format!("a convolution of {}", self.dtype)))
+                ),
+            }
             self.tail.finish(cx);
         }
         Ok(())
@@ -339,7 +370,11 @@ impl StepKernel for Conv {
     fn weights(&self) -> Upcoming {
         let s = self.shape.as_ref().filter(|s| s.packed)?;
         let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.channels), _ => s.channels);
-        Some((s.w, s.kernel.iter().product::<usize>() * depth, gemm::panels(s.filters)))
+        let taps = match s.winograd {
+            Some(tile) => s.kernel[0] * tile.points(),
+            None => s.kernel.iter().product(),
+        };
+        Some((s.w, taps * depth, gemm::panels(s.filters)))
     }
 
     fn set_next(&mut self, next: Upcoming) {
@@ -471,6 +506,22 @@ impl Conv {
         epilogue
     }
 
+    /// The windows of a group's input channels.
+    fn windows<T>(&self, s: &Shape, input: *const T, zeros: *const T) -> ConvRows<T> {
+        ConvRows {
+            input,
+            zeros,
+            size: s.size,
+            strides: [s.strides[1], s.strides[2], s.strides[3]],
+            volume_stride: s.strides[0],
+            out: s.out,
+            kernel: s.kernel,
+            stride: self.window.stride,
+            dilation: self.window.dilation,
+            pad: self.window.before,
+        }
+    }
+
     unsafe fn product<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
@@ -482,18 +533,7 @@ impl Conv {
         let isa = cx.isa;
         let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
         let ahead = cx.ahead(self.next);
-        let windows = ConvRows {
-            input,
-            zeros,
-            size: s.size,
-            strides: [s.strides[1], s.strides[2], s.strides[3]],
-            volume_stride: s.strides[0],
-            out: s.out,
-            kernel: s.kernel,
-            stride: self.window.stride,
-            dilation: self.window.dilation,
-            pad: self.window.before,
-        };
+        let windows = self.windows(s, input, zeros);
         let plain = Gemm {
             m: s.batch * s.out.iter().product::<usize>(),
             n: s.filters,

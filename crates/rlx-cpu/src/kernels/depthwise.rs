@@ -118,7 +118,7 @@ impl StepKernel for Depthwise {
             dilation: self.dilation,
             pad: self.before,
         };
-        let packed = cx.packed[self.inputs[1]];
+        let packed = cx.is_packed(self.inputs[1], formats::DEPTHWISE_WEIGHTS)?;
         let scratch = self.tail.scratch_bytes();
         if !packed {
             needs.shared_scratch = scratch + kernel[0] * kernel[1] * c * self.dtype.size_bytes();

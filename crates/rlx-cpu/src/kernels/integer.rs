@@ -102,7 +102,7 @@ struct MatMulInteger {
 impl StepKernel for MatMulInteger {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
-        let packed = cx.packed[self.inputs[1]];
+        let packed = cx.is_packed(self.inputs[1], formats::MATMUL_RHS)?;
         // An epilogue's operands have the rows of one matmul with columns.
         let single = b.layout.rank() == 2;
         let (mut product, mut needs) = self.tail.bind_bytes(cx, &|_| single)?;

@@ -234,7 +234,7 @@ impl StepKernel for MatMul {
         let vectors = self.inputs.iter().any(|&i| cx.inputs[i].layout.rank() == 1);
         let (product, mut needs) = self.tail.bind(cx, self.dtype, &|_| !vectors)?;
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
-        let packed = cx.packed[self.inputs[1]];
+        let packed = cx.is_packed(self.inputs[1], formats::MATMUL_RHS)?;
         let s = self.shape.get_or_insert_with(|| Box::new(Shape::NONE));
         **s = Shape::of(a, b, &product, packed)?;
         let work = s.m as f64 * s.n as f64 * s.k as f64 * s.batches() as f64;

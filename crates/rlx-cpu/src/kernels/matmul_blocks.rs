@@ -110,7 +110,7 @@ impl StepKernel for MatMulBlocks {
         let dense = [a, scale, &product].into_iter().chain(zero).all(|b| b.layout.is_dense());
         let params = [Some(scale), zero].into_iter().flatten().all(|p| p.dims() == [blocks, n]);
         let m = a.layout.range(0, a.layout.rank() - 1).elements();
-        let packed = cx.packed[self.inputs[1]];
+        let packed = cx.is_packed(self.inputs[1], formats::BLOCK_WEIGHTS)?;
         let fits = dense && params && product.layout.elements() == m * n && (packed || w.layout.is_dense());
         let (Some(depth), true) = (depth, fits) else { return Err(shape_mismatch()) };
         let work = [m as f64 * n as f64 * k as f64, n as f64 * k as f64];

@@ -13,6 +13,7 @@ use super::matmul::{Shape, by_blas, is_packed};
 use super::producer::Producer;
 use super::region::{EpilogueSpec, epilogue_until};
 use super::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type, unbound};
+use crate::formats;
 use crate::gemm::{self, Ahead, BinaryOp as Joint, Combine, Gemm, Packed, Strided, TileSizes};
 
 /// Multiply-adds of f32 in a nanosecond, roughly.
@@ -109,7 +110,10 @@ struct MatMulPair {
 impl StepKernel for MatMulPair {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (pair, out) = (&mut self.pair, &cx.outputs[0]);
-        let shape = |i: usize| Shape::of(&cx.inputs[pair.rows], &cx.inputs[i], out, cx.packed[i]);
+        let shape = |i: usize| {
+            let packed = cx.is_packed(i, formats::MATMUL_RHS)?;
+            Shape::of(&cx.inputs[pair.rows], &cx.inputs[i], out, packed)
+        };
         let mut shapes = [shape(pair.weights[0])?, shape(pair.weights[1])?];
         let places = pair.epilogues.map(|spec| Places::of(&spec, cx));
         let ([Some(first), Some(second)], true) = (places, shapes.iter().all(|s| s.packed)) else {

@@ -67,6 +67,7 @@ pub(crate) use elementwise::Programs;
 use rlx_backend::ExecutableGraph;
 use rlx_backend::extents::{Ex, ExtentTable, Values};
 use rlx_ir::lir::{Step, StepKind};
+use rlx_ir::op::PackFormat;
 use rlx_ir::progress::Progress;
 use rlx_ir::{Dim, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
@@ -127,11 +128,29 @@ pub(crate) trait BodyExecutable: ExecutableGraph {
 pub(crate) struct BindCx<'a> {
     pub(crate) inputs: &'a [Bound],
     pub(crate) outputs: &'a [Bound],
-    /// Which inputs are in a packed format.
-    pub(crate) packed: &'a [bool],
+    /// The packed formats that inputs are in.
+    pub(crate) formats: &'a [Option<PackFormat>],
     pub(crate) values: Values<'a>,
     /// The number of the shared scratch's base.
     pub(crate) scratch: u32,
+}
+
+impl BindCx<'_> {
+    /// Whether an input is packed in this format rather than as its graph has it; an error where it is in another one.
+    pub(crate) fn is_packed(&self, input: usize, format: PackFormat) -> Result<bool> {
+        match self.formats[input] {
+            Some(other) if other != format => Err(wrong_format(other)),
+            packed => Ok(packed.is_some()),
+        }
+    }
+}
+
+/// The error of a kernel that is given weights in a format it does not read.
+pub(crate) fn wrong_format(format: PackFormat) -> Error {
+    Error::new(
+        ErrorKind::InvalidGraph,
+        format!("weights in the format {format}, which this step does not read"),
+    )
 }
 
 /// What a bound step needs while it runs.

@@ -6,6 +6,7 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape};
 use rlx_opt::Claim;
 
+use super::conv::winograd;
 use super::integer::is_byte;
 use super::matmul::{self, is_packed};
 use super::{
@@ -32,6 +33,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
             Claim::Native
         }
         formats::BLOCK_WEIGHTS if packs_blocks(shape) => Claim::Native,
+        format if formats::winograd_tile(format).is_some() && winograd::packs(shape) => Claim::Native,
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
     }
 }
@@ -62,7 +64,7 @@ fn is_fixed(graph: &Graph, id: NodeId) -> bool {
     true
 }
 
-/// Whether a step of `op` knows what to do with a packed input `input`.
+/// Whether a step of `op` knows what to do with a packed input `input`; in which format, its kernel asks ([`BindCx::is_packed`]).
 pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
     match op {
         Op::Recurrent { .. } => recurrent::reads_packed(op, input),
@@ -102,6 +104,7 @@ pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> 
             let tap = matmul::packed_bytes(dtype, channels, o);
             product(window).zip(tap).and_then(|(taps, tap)| tap.checked_mul(taps))
         }
+        (format, dims) if formats::winograd_tile(format).is_some() => winograd::packed_bytes(format, dims),
         (formats::DEPTHWISE_WEIGHTS, dims) => product(dims).and_then(|n| n.checked_mul(dtype.size_bytes())),
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
@@ -133,6 +136,9 @@ impl StepKernel for Pack {
         }
         if is_byte(self.dtype) {
             return self.pack_bytes(cx, input);
+        }
+        if let Some(tile) = formats::winograd_tile(self.format) {
+            return winograd::pack(cx, tile, input, self.to);
         }
         packed_type!(self.dtype, T => self.pack::<T>(cx, input), _ => Err(mismatch(format!(
             "nothing packs {}", self.dtype

@@ -150,7 +150,7 @@ impl Recurrent {
         }
         let bytes = packed_bytes(DType::F32, rows, columns)
             .ok_or_else(|| mismatch(format!("weights of {rows}×{columns} are too large to pack")))?;
-        let packed = cx.packed[input];
+        let packed = cx.is_packed(input, formats::MATMUL_RHS)?;
         let scratch = if packed { 0 } else { room.take(bytes) };
         Ok(Weights { at: bound.at, strides: [a, b], columns, packed, scratch })
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rlx_backend::extents::{ExtentTable, Values};
 use rlx_ir::lir::{LirModule, Step, StepKind};
+use rlx_ir::op::PackFormat;
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::isa::Isa;
@@ -28,8 +29,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Operands {
     pub(crate) inputs: Vec<Bound>,
     pub(crate) outputs: Vec<Bound>,
-    /// Which inputs are in a packed format.
-    pub(crate) packed: Vec<bool>,
+    /// The packed formats that inputs are in.
+    pub(crate) formats: Vec<Option<PackFormat>>,
 }
 
 impl Kernel {
@@ -50,13 +51,13 @@ impl Kernel {
 
     /// The operands for these values, into lists whose room is reused.
     pub(crate) fn operands(&self, values: &Values<'_>, bound: &mut Operands) -> Result<()> {
-        let Operands { inputs, outputs, packed } = bound;
+        let Operands { inputs, outputs, formats } = bound;
         inputs.clear();
         outputs.clear();
-        packed.clear();
+        formats.clear();
         for operand in self.inputs() {
             inputs.push(operand.bind(values)?);
-            packed.push(operand.packed);
+            formats.push(operand.format);
         }
         for operand in self.outputs() {
             outputs.push(operand.bind(values)?);
@@ -86,7 +87,7 @@ impl Kernel {
             step.inputs.iter().chain(&step.outputs).map(operand).collect::<Result<_>>()?;
         let prototype = kernels::compile(&mut CompileCx { step, module: lir, table, isa, body, programs })?;
         let knows = |i: usize| matches!(&step.kind, StepKind::Op(op) if kernels::pack::reads_packed(op, i));
-        if let Some(i) = (0..inputs).find(|&i| operands[i].packed && !knows(i)) {
+        if let Some(i) = (0..inputs).find(|&i| operands[i].format.is_some() && !knows(i)) {
             let message = format!("input {i} is in a packed format, which this step does not read");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
@@ -94,7 +95,7 @@ impl Kernel {
         let open = |at: usize| step.operand(at).is_some_and(|o| o.view.is_symbolic());
         let apart = step.shared_buffers().filter(|&(a, b)| open(a) || open(b)).collect();
         let counts = matches!(&step.kind, StepKind::Op(op) if op.def().counted(op).is_some());
-        let always = counts || operands[inputs..].iter().any(|out| out.packed);
+        let always = counts || operands[inputs..].iter().any(|out| out.format.is_some());
         Ok(Kernel { prototype, operands, inputs: inputs as u32, apart, always })
     }
 }

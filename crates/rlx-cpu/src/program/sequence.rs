@@ -94,9 +94,9 @@ impl Sequence {
     pub(super) fn bind(&mut self, at: usize, step: &Kernel, values: &Values<'_>) -> Result<()> {
         let bound = &mut self.steps[at];
         step.operands(values, &mut self.operands)?;
-        let Operands { inputs, outputs, packed } = &self.operands;
+        let Operands { inputs, outputs, formats } = &self.operands;
         if cfg!(debug_assertions) {
-            let plain = inputs.iter().zip(packed).filter(|(_, packed)| !**packed).map(|(o, _)| o);
+            let plain = inputs.iter().zip(formats).filter(|(_, format)| format.is_none()).map(|(o, _)| o);
             bound.touched.clear();
             bound.touched.extend(plain.chain(outputs.iter()).map(Touched::of));
         }
@@ -106,7 +106,7 @@ impl Sequence {
         if bound.idle {
             return Ok(());
         }
-        let cx = BindCx { inputs, outputs, packed, values: *values, scratch: self.scratch };
+        let cx = BindCx { inputs, outputs, formats, values: *values, scratch: self.scratch };
         bound.needs = bound.kernel.bind(&cx)?;
         self.nanos += bound.needs.nanos;
         Ok(())

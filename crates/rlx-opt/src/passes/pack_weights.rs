@@ -3,7 +3,8 @@
 //! Matches: an operand that depends on parameters and constants alone, where the device names a format
 //! ([`crate::Target::pack_format`]). Makes: an [`Op::Pack`] in front of it, shared by all that want the same.
 //! Legal because packing is numerically the identity; since its operand is fixed it becomes part of the init
-//! program and runs once, not at every run.
+//! program and runs once, not at every run. Under [`Numerics::Fast`] a device may name a format for an algorithm that rounds
+//! otherwise ([`crate::Target::fast_pack_format`]).
 //!
 //! ```text
 //! %1 = Param {name="w"} : [4, 3] f32          %1 = Param {name="w"} : [4, 3] f32
@@ -14,6 +15,7 @@
 use rlx_ir::{Graph, Node, Op, Result};
 
 use crate::facts;
+use crate::options::Numerics;
 use crate::pipeline::PassContext;
 use crate::rewrite::Rewriter;
 
@@ -56,5 +58,8 @@ fn format_of(
     if fixed[node.id.index()] || !fixed[id.index()] || packed {
         return None;
     }
-    context.target.pack_format(node, i, graph)
+    match context.options.numerics {
+        Numerics::Strict => context.target.pack_format(node, i, graph),
+        Numerics::Fast => context.target.fast_pack_format(node, i, graph),
+    }
 }

@@ -4,6 +4,7 @@ use rlx_ir::op::DataFormat;
 use rlx_ir::{Graph, Node, Op, Result, Shape};
 
 use super::Tail;
+use crate::formats;
 use crate::gemm::bounds;
 use crate::kernels::depthwise::{image, pack_weights, pair};
 use crate::kernels::integer::Zeros;
@@ -101,7 +102,7 @@ impl StepKernel for Depthwise {
             y: result.at,
             w: w.at,
             weights: w.layout,
-            packed: cx.packed[self.inputs[1]],
+            packed: cx.is_packed(self.inputs[1], formats::DEPTHWISE_WEIGHTS)?,
             windows,
             zeros: Zeros::of(cx, &self.inputs, channels)?,
             taps,
