@@ -205,8 +205,9 @@ impl WinogradConv {
         [channels, filters]: [usize; 2],
     ) -> f64 {
         let [taps, out] = frames.map(|n| n as f64);
-        let (c, o) = (channels as f64, filters as f64);
-        let multiplied = tile.points() as f64 * out * taps * c * o;
+        let multiplied = tile.points() as f64 * out * taps * (channels * filters) as f64;
+        // Transforms are of whole vectors.
+        let [c, o] = [channels, filters].map(|n| n.next_multiple_of(LANES) as f64);
         // A vector of channels of a tile takes some 100 cycles in, and 120 out (F(4, 3)), with 32 multiplications in each.
         let each = if tile == WinogradTile::Four { [200.0, 240.0] } else { [90.0, 90.0] };
         tiles as f64 * (multiplied * 1.08 + out * (each[0] * c + each[1] * o))

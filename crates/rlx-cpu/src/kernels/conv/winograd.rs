@@ -13,8 +13,8 @@ use crate::gemm::{self, Filters, WinogradConv, WinogradTile, pack_filters, packe
 use crate::kernels::{Needs, RunCx, mismatch};
 use crate::layout::{At, Bound};
 
-/// Multiplications in the time that reading a byte of weights takes.
-const PER_BYTE: f64 = 6.0;
+/// Multiplications in the time that reading a byte of weights takes, from the last cache or memory.
+const PER_BYTE: f64 = 9.0;
 /// How much of the direct sum's time the algorithm may be expected to take to be chosen.
 const GAIN: f64 = 0.8;
 /// Where the size of images is open: pixels along an axis times channels, as in most nets for images of 224 pixels.

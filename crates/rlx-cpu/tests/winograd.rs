@@ -1,0 +1,122 @@
+//! Convolutions by Winograd's algorithm, through the whole pipeline: when it is chosen, what it computes, and weights in a format
+//! that a step cannot read.
+
+mod common;
+
+use common::{against_oracle, backends, compile, f32s, oracle, run, values};
+use rlx_cpu::CpuBackend;
+use rlx_ir::op::{Activation, BinaryOp, DataFormat, PackFormat};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, LirModule, Op, Shape, sym};
+use rlx_opt::{CompileOptions, Numerics};
+
+/// A convolution of 3 × 3, in volumes of several frames too, and what is behind it.
+struct Case {
+    graph: Graph,
+    bindings: Bindings,
+    dims: DimBinding,
+}
+
+fn conv(spatial: usize, stride: usize, pads: Vec<usize>, format: DataFormat) -> Op {
+    Op::Conv { strides: vec![stride; spatial], pads, dilations: vec![1; spatial], groups: 1, format }
+}
+
+fn random_case(g: &mut Gen, at: usize) -> Case {
+    let (batch, channels, filters) = (g.size(1..=3), g.size(28..=64), g.size(28..=80));
+    let frames = [None, None, Some(g.size(1..=3))][at % 3];
+    let size: Vec<usize> = frames.iter().map(|f| f + g.size(0..=4)).collect();
+    let size = [&size[..], &[g.size(8..=21), g.size(8..=21)]].concat();
+    let kernel: Vec<usize> = frames.into_iter().chain([3, 3]).collect();
+    let half: Vec<usize> = kernel.iter().map(|&k| g.size(0..=k.min(2) - 1)).collect();
+    let mut graph = Graph::new("convolution");
+    let open = [Dim::Dynamic(sym::BATCH), Dim::Static(channels)];
+    let dims: Vec<Dim> = open.into_iter().chain(size.iter().map(|&n| Dim::Static(n))).collect();
+    let x = graph.input("x", Shape::from_dims(&dims, DType::F32));
+    let w = [&[filters, channels], &kernel[..]].concat();
+    let (weights, bias) = (graph.param("w", f32s(&w)), graph.param("b", f32s(&[filters])));
+    let op = conv(kernel.len(), 1, [&half[..], &half[..]].concat(), DataFormat::ChannelsFirst);
+    let mut y = graph.try_add(op, &[x, weights, bias]).unwrap();
+    let out = graph.shape(y).clone();
+    let mut bindings = Bindings::default();
+    if at % 2 == 0 {
+        let r = graph.input("r", out.clone());
+        let dims: Vec<usize> = out.dims().iter().map(|d| d.as_static().unwrap_or(batch)).collect();
+        bindings.set_input("r", values(5, &dims));
+        y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, r]).unwrap();
+    }
+    let function = [Activation::Relu, Activation::Gelu, Activation::Sigmoid][at / 2 % 3];
+    y = graph.try_add(Op::Activation(function), &[y]).unwrap();
+    graph.set_outputs(vec![y]);
+    bindings.set_input("x", values(1, &[&[batch, channels], &size[..]].concat()));
+    bindings.set_param("w", values(2, &w));
+    bindings.set_param("b", values(3, &[filters]));
+    Case { graph, bindings, dims: DimBinding::from_pairs(&[(sym::BATCH, batch)]) }
+}
+
+/// The formats of packed weights in a module.
+fn formats(lir: &LirModule) -> Vec<String> {
+    lir.buffers.iter().filter_map(|b| b.format).map(|f| f.name().to_owned()).collect()
+}
+
+#[test]
+fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
+    let (g, mut chosen) = (&mut Gen::new(31), 0);
+    for at in 0..12 {
+        let Case { graph, bindings, dims } = random_case(g, at);
+        let want = oracle(&graph, &bindings);
+        let mut answers = Vec::new();
+        for (name, backend) in backends() {
+            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+            chosen += usize::from(formats(exec.lir())[0].starts_with("WinogradWeights"));
+            let got = run(&mut *exec, &bindings, &dims).unwrap();
+            if let Some(difference) = against_oracle(&want, &got) {
+                panic!("{name}: {difference}\n{graph}");
+            }
+            answers.push(got);
+        }
+        let [.., one, two] = &answers[..] else { panic!("two backends at least") };
+        assert!(one == two, "one thread and two\n{graph}");
+    }
+    assert!(chosen >= 6 * backends().len(), "chosen {chosen} times");
+}
+
+#[test]
+fn strict_numerics_and_small_images_keep_the_direct_sum() {
+    let case = random_case(&mut Gen::new(31), 0);
+    let backend = CpuBackend::new();
+    let strict = CompileOptions::default().numerics(Numerics::Strict);
+    assert_eq!(formats(compile(&case.graph, &backend, &strict).unwrap().lir()), ["ConvWeights"]);
+    // One pixel: a tile would be computed for it, and weights read that are nearly twice as many.
+    let mut graph = Graph::new("pixel");
+    let (x, w) = (graph.input("x", f32s(&[1, 64, 1, 1])), graph.param("w", f32s(&[64, 64, 3, 3])));
+    let y = graph.try_add(conv(2, 1, vec![1; 4], DataFormat::ChannelsFirst), &[x, w]).unwrap();
+    graph.set_outputs(vec![y]);
+    let exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+    assert_eq!(formats(exec.lir()), ["ConvWeights"]);
+}
+
+#[test]
+fn weights_in_a_format_that_the_step_does_not_read_are_an_error() {
+    let packed = |format: &str, stride: usize| {
+        let mut graph = Graph::new("foreign");
+        let (x, w) = (graph.input("x", f32s(&[1, 9, 9, 16])), graph.param("w", f32s(&[32, 16, 3, 3])));
+        let w = graph.try_add(Op::Pack { format: PackFormat::new(format) }, &[w]).unwrap();
+        let y = graph.try_add(conv(2, stride, vec![1; 4], DataFormat::ChannelsLast), &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        let mut bindings = Bindings::default();
+        bindings.set_input("x", values(1, &[1, 9, 9, 16]));
+        bindings.set_param("w", values(2, &[32, 16, 3, 3]));
+        let mut exec = compile(&graph, &CpuBackend::new(), &CompileOptions::default())?;
+        run(&mut *exec, &bindings, &DimBinding::new())
+    };
+    for format in ["WinogradWeights2", "WinogradWeights4", "ConvWeights"] {
+        packed(format, 1).unwrap();
+    }
+    packed("ConvWeights", 2).unwrap();
+    for (format, stride) in [("WinogradWeights2", 2), ("WinogradWeights4", 2), ("DepthwiseWeights", 1)] {
+        let error = packed(format, stride).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidGraph, "{format}: {error}");
+        assert!(error.message().contains(format), "{error}");
+    }
+}
