@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
-use super::requantise::{self, ByteEpilogue, Sums};
+use super::requantise::{ByteEpilogue, PanelColumns, Sums};
 use super::tiling::{TileSizes, Tiling};
 use super::{PANEL, panels};
 use crate::isa::{Isa, IsaKind, Kernel};
@@ -290,21 +290,23 @@ impl Kernel for RunTasks<'_> {
         let depth = g.k.div_ceil(GROUP) * g.rows.taps() + 1;
         let mut sums = TileSums(MaybeUninit::uninit());
         let at = sums.0.as_mut_ptr().cast::<i32>();
-        let tasks = tiling.stretches(self.tasks);
-        for (panel, tile) in tasks.flat_map(|(panel, tiles)| tiles.map(move |tile| (panel, tile))) {
+        for (panel, tiles) in tiling.stretches(self.tasks) {
             let b = g.b.wrapping_add(panel * depth * PANEL);
-            let columns = b.wrapping_add((depth - 1) * PANEL);
-            let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
-            // Heights are powers of two: a few sizes of tiles serve all.
-            while row < end {
-                let rows = 1 << (end - row).ilog2().min(3);
-                let column = panel * PANEL;
-                // SAFETY: `ByteGemm::run` was promised valid operands; tiles cover each element of C once.
-                unsafe {
-                    tile_any(s, g, rows, row, PANEL.min(g.n - column).div_ceil(LANES), b, at);
-                    requantise::finish(s, &Sums { at, rows: row..row + rows, column, columns, g });
+            let column = panel * PANEL;
+            // SAFETY: `ByteGemm::run` was promised valid operands.
+            let columns = unsafe { PanelColumns::of(s, g, column, b.wrapping_add((depth - 1) * PANEL)) };
+            for tile in tiles {
+                let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
+                // Heights are powers of two: a few sizes of tiles serve all.
+                while row < end {
+                    let rows = 1 << (end - row).ilog2().min(3);
+                    // SAFETY: as above; tiles cover each element of C once.
+                    unsafe {
+                        tile_any(s, g, rows, row, PANEL.min(g.n - column).div_ceil(LANES), b, at);
+                        columns.finish(s, &Sums { at, rows: row..row + rows, g });
+                    }
+                    row += rows;
                 }
-                row += rows;
             }
         }
     }

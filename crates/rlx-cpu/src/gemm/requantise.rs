@@ -2,7 +2,8 @@
 //!
 //! `q(act(float(sum + offset) · scale + bias ⊕ operand))`, and other bytes added to those, `q(float(bytes) + float(others))`;
 //! each step rounded as the op that it stands for, while the sums of a
-//! tile are in the first-level cache: a quantised net then reads and writes bytes only.
+//! tile are in the first-level cache: a quantised net then reads and writes bytes only. Most bytes are made in fixed point, which gives the
+//! same ([`FixedLinear`]).
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::epilogue::{Bias, Epilogue, SecondPass, binary, bounds};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
-use crate::math::{self, Dequantiser, Quantiser, SplatDequantiser, SplatQuantiser};
+use crate::math::{self, Dequantiser, FixedLinear, FixedSum, Quantiser, bytes_of};
 use crate::simd::{LANES, Simd};
 
 /// One number for each column (`step` 1), or one for all (`step` 0).
@@ -90,38 +91,32 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Its numbers in registers, for a loop.
-    #[inline(always)]
-    fn splat<S: Simd>(&self, s: S) -> SplatResidual<'_, S> {
-        let (own, other) = (self.own.splat(s), self.other.splat(s));
-        SplatResidual { of: self, own, other, quantiser: self.quantiser.splat(s) }
-    }
-}
-
-/// A [`Residual`] whose numbers are in registers.
-struct SplatResidual<'a, S: Simd> {
-    of: &'a Residual,
-    own: SplatDequantiser<S>,
-    other: SplatDequantiser<S>,
-    quantiser: SplatQuantiser<S>,
-}
-
-impl<S: Simd> SplatResidual<'_, S> {
-    /// The bytes of `lanes` columns of a row whose own bytes are `bytes`; the others are from the `at`-th on.
+    /// The others of `lanes` columns of a row, from the `at`-th on.
     ///
     /// # Safety
-    /// `lanes` bytes must be readable from the `at`-th after the residual's `ptr` on.
+    /// `lanes` bytes must be readable from the `at`-th after `ptr` on.
     #[inline(always)]
-    unsafe fn add(&self, s: S, bytes: S::I, at: usize, lanes: usize) -> S::I {
-        let from = self.of.ptr.wrapping_add(at);
+    unsafe fn others<S: Simd>(&self, s: S, at: usize, lanes: usize) -> S::I {
+        let from = self.ptr.wrapping_add(at);
         // SAFETY: the caller promises `lanes` readable bytes from `from` on, and no more are loaded.
-        let others = unsafe {
-            if self.of.other.signed {
+        unsafe {
+            if self.other.signed {
                 s.load_bytes::<true>(from, lanes)
             } else {
                 s.load_bytes::<false>(from, lanes)
             }
-        };
+        }
+    }
+
+    /// The same in fixed point.
+    #[inline(always)]
+    fn fixed<S: Simd>(&self, s: S) -> Option<FixedSum<S>> {
+        FixedSum::new(s, &self.quantiser, &self.own, &self.other)
+    }
+
+    /// The bytes of columns whose own bytes are `bytes`.
+    #[inline(always)]
+    fn add<S: Simd>(&self, s: S, bytes: S::I, others: S::I) -> S::I {
         self.quantiser.vector(s, s.add(self.own.vector(s, bytes), self.other.vector(s, others)))
     }
 }
@@ -167,58 +162,112 @@ pub(super) struct Sums<'a> {
     /// Rows of [`PANEL`].
     pub(super) at: *const i32,
     pub(super) rows: Range<usize>,
-    /// The panel's first column.
-    pub(super) column: usize,
-    /// The sums over the panel's columns.
-    pub(super) columns: *const f32,
     pub(super) g: &'a ByteGemm,
 }
 
-/// Puts the zero points in, applies the epilogue and writes the rows.
-///
-/// # Safety
-/// As [`ByteGemm::run`].
-#[inline(always)]
-pub(super) unsafe fn finish<S: Simd>(s: S, sums: &Sums<'_>) {
-    let g = sums.g;
-    let width = PANEL.min(g.n - sums.column);
-    let mut rows = None;
-    for v in 0..width.div_ceil(LANES) {
-        let (at, lanes) = (sums.column + v * LANES, lanes_of(v, width));
-        // SAFETY: the caller's promise: zero points, sums and operands for each column.
-        unsafe {
-            let zero = g.b_zero.load(s, at, lanes);
-            if s.mask_bits(s.eq_i(zero, s.splat_i(0))) != u16::MAX && rows.is_none() {
-                rows = Some(g.row_sums(s, &sums.rows));
-            }
-            // k·za·zb − za·Σb
-            let column = s.bits(s.load(sums.columns.wrapping_add(v * LANES)));
-            let both = s.sub_i(s.mul_i(zero, s.splat_i(g.terms as i32)), column);
-            let both = s.mul_i(both, s.splat_i(g.a_zero + if g.signed { 128 } else { 0 }));
-            let line = sums.at.wrapping_add(v * LANES);
-            let exact = Exact { line, both, zero, rows };
-            match &g.epilogue {
-                None => {
-                    for (r, row) in sums.rows.clone().enumerate() {
-                        let to = g.c.wrapping_add(row * g.c_stride + at);
-                        s.store_upto(to.cast(), lanes, s.from_bits(exact.row(s, r)));
+/// What the tiles of a panel have in common.
+pub(super) struct PanelColumns<S: Simd> {
+    column: usize,
+    width: usize,
+    vectors: [Vector<S>; PANEL / LANES],
+    residual: Option<FixedSum<S>>,
+}
+
+/// What one vector of columns has in common for all rows.
+#[derive(Clone, Copy)]
+struct Vector<S: Simd> {
+    /// Added to the sums.
+    both: S::I,
+    /// The zero points of the weights, and whether they take the sums of the rows.
+    zero: S::I,
+    uneven: bool,
+    /// How sums become bytes, if they do and no operand comes in between.
+    fixed: Option<FixedLinear<S>>,
+}
+
+impl<S: Simd> PanelColumns<S> {
+    /// Those from `column` on, whose sums are `sums`.
+    ///
+    /// # Safety
+    /// As [`ByteGemm::run`].
+    #[inline(always)]
+    pub(super) unsafe fn of(s: S, g: &ByteGemm, column: usize, sums: *const f32) -> PanelColumns<S> {
+        let width = PANEL.min(g.n - column);
+        let none = Vector { both: s.splat_i(0), zero: s.splat_i(0), uneven: false, fixed: None };
+        let mut vectors = [none; PANEL / LANES];
+        for v in 0..width.div_ceil(LANES) {
+            let (at, lanes) = (column + v * LANES, lanes_of(v, width));
+            // SAFETY: the caller's promise: zero points, sums and operands for each column.
+            unsafe {
+                let zero = g.b_zero.load(s, at, lanes);
+                // k·za·zb − za·Σb
+                let column = s.bits(s.load(sums.wrapping_add(v * LANES)));
+                let both = s.sub_i(s.mul_i(zero, s.splat_i(g.terms as i32)), column);
+                let mut both = s.mul_i(both, s.splat_i(g.a_zero + if g.signed { 128 } else { 0 }));
+                let mut fixed = None;
+                if let Some(e) = &g.epilogue {
+                    let column = Column::load(s, e, at, lanes);
+                    if let Some(offset) = column.offset {
+                        both = s.add_i(both, offset);
                     }
+                    fixed = column.fixed(s, e);
                 }
-                Some(e) => requantise(s, e, sums, exact, at, lanes),
+                let uneven = s.mask_bits(s.eq_i(zero, s.splat_i(0))) != u16::MAX;
+                vectors[v] = Vector { both, zero, uneven, fixed };
             }
         }
+        let residual = g.epilogue.and_then(|e| e.residual).and_then(|r| r.fixed(s));
+        PanelColumns { column, width, vectors, residual }
     }
-    let Some(e) = g.epilogue.as_ref().filter(|e| e.quantiser.is_none()) else { return };
-    let activation = e.floats.activation.filter(|&a| bounds(a).is_none());
-    let after = e.floats.combine.filter(|x| x.after);
-    if activation.is_some() || after.is_some() {
-        let (row, col, stride) = (sums.rows.start, sums.column, g.c_stride);
-        let out = g.c.cast::<f32>().wrapping_add(row * stride + col);
-        s.enter(SecondPass { activation, after, out, stride, rows: sums.rows.len(), width, row, col });
+
+    /// Puts the zero points in, applies the epilogue and writes the rows.
+    ///
+    /// # Safety
+    /// As [`ByteGemm::run`].
+    #[inline(always)]
+    pub(super) unsafe fn finish(&self, s: S, sums: &Sums<'_>) {
+        let g = sums.g;
+        let mut rows = None;
+        for v in 0..self.width.div_ceil(LANES) {
+            let (at, lanes) = (self.column + v * LANES, lanes_of(v, self.width));
+            let Vector { both, zero, uneven, fixed } = self.vectors[v];
+            // SAFETY: the caller's promise: sums and operands for each column.
+            unsafe {
+                if uneven && rows.is_none() {
+                    rows = Some(g.row_sums(s, &sums.rows));
+                }
+                let line = sums.at.wrapping_add(v * LANES);
+                let exact = Exact { line, both, zero, rows: rows.filter(|_| uneven) };
+                let place = Place { sums, at, lanes };
+                match (&g.epilogue, fixed) {
+                    (None, _) => {
+                        for (r, row) in sums.rows.clone().enumerate() {
+                            let to = g.c.wrapping_add(row * g.c_stride + at);
+                            s.store_upto(to.cast(), lanes, s.from_bits(exact.row(s, r)));
+                        }
+                    }
+                    (Some(e), None) => requantise(s, e, place, exact),
+                    (Some(e), Some(fixed)) => match (&e.residual, self.residual) {
+                        (None, _) => quick::<S, false>(s, e, place, exact, fixed, None),
+                        (Some(_), Some(sum)) => quick::<S, true>(s, e, place, exact, fixed, Some(sum)),
+                        (Some(_), None) => requantise(s, e, place, exact),
+                    },
+                }
+            }
+        }
+        let Some(e) = g.epilogue.as_ref().filter(|e| e.quantiser.is_none()) else { return };
+        let activation = e.floats.activation.filter(|&a| bounds(a).is_none());
+        let after = e.floats.combine.filter(|x| x.after);
+        if activation.is_some() || after.is_some() {
+            let (row, col, stride) = (sums.rows.start, self.column, g.c_stride);
+            let out = g.c.cast::<f32>().wrapping_add(row * stride + col);
+            let (rows, width) = (sums.rows.len(), self.width);
+            s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
+        }
     }
 }
 
-/// Sums of one vector of columns, and what their zero points add to them.
+/// Sums of one vector of columns, and what their zero points and the offset add to them.
 struct Exact<S: Simd> {
     line: *const i32,
     both: S::I,
@@ -241,7 +290,17 @@ impl<S: Simd> Exact<S> {
     }
 }
 
+/// Where the sums of one vector of columns go.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    sums: &'a Sums<'a>,
+    /// The first of the columns, and how many there are.
+    at: usize,
+    lanes: usize,
+}
+
 /// An epilogue's numbers for one vector of columns.
+#[derive(Clone, Copy)]
 pub(crate) struct Column<S: Simd> {
     scale: S::F,
     /// What the sums want added.
@@ -272,6 +331,18 @@ impl<S: Simd> Column<S> {
         }
     }
 
+    /// How exact sums become bytes in fixed point, if they become bytes with nothing in between.
+    #[inline(always)]
+    pub(crate) fn fixed(&self, s: S, e: &ByteEpilogue) -> Option<FixedLinear<S>> {
+        let q = e.quantiser.as_ref()?;
+        let direct = e.floats.combine.is_none() && self.clip.is_none();
+        if !direct {
+            return None;
+        }
+        // Without a bias it is 0: of −0 that makes 0, whose byte is the same.
+        FixedLinear::new(s, q, self.scale, self.bias.unwrap_or(s.zero()))
+    }
+
     /// Exact sums, with their offset, as floats with scale and bias.
     #[inline(always)]
     pub(crate) fn scaled(&self, s: S, sums: S::F) -> S::F {
@@ -292,101 +363,130 @@ impl<S: Simd> Column<S> {
     }
 }
 
-/// What makes bytes of one vector of columns of exact sums, where weights are around 0 and no operand comes in between: all numbers are in
-/// registers, and nothing is asked for each row.
-struct ToBytes<S: Simd> {
-    /// Added to the sums.
-    both: S::I,
-    scale: S::F,
-    bias: S::F,
-    quantiser: SplatQuantiser<S>,
+/// The bytes of exact sums of a row, whose columns from `at` on are `column`, by every step that they stand for.
+///
+/// # Safety
+/// The epilogue's operands must be there for these columns.
+#[inline(always)]
+unsafe fn bytes_by_floats<S: Simd>(
+    s: S,
+    (e, q): (&ByteEpilogue, &Quantiser),
+    column: &Column<S>,
+    sum: S::I,
+    (row, at, lanes): (usize, usize, usize),
+) -> S::I {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let bytes = q.vector(s, floats(s, e, column, sum, (row, at, lanes)));
+        match &e.residual {
+            Some(r) => r.add(s, bytes, r.others(s, row * r.row_stride + at, lanes)),
+            None => bytes,
+        }
+    }
 }
 
-impl<S: Simd> ToBytes<S> {
-    /// Writes the bytes of each row, of the `lanes` columns from `at` on, after `then`.
-    ///
-    /// # Safety
-    /// A vector of sums must be readable at `line` and every [`PANEL`] after it, one for each of the rows, and in each row of the result `lanes`
-    /// bytes must be writable from column `at` on.
-    #[inline(always)]
-    unsafe fn rows(
-        &self,
-        s: S,
-        sums: &Sums<'_>,
-        line: *const i32,
-        (at, lanes): (usize, usize),
-        then: impl Fn(S::I, usize) -> S::I,
-    ) {
-        let stride = sums.g.c_stride;
-        let mut from = line.cast::<f32>();
-        let mut to = sums.g.c.cast::<u8>().wrapping_add(sums.rows.start * stride + at);
-        for row in sums.rows.clone() {
-            // SAFETY: `from` is this row's vector of sums and `to` its place in the result: the caller promises that one can be read and
-            // `lanes` bytes be written.
-            unsafe {
-                let sum = s.add_i(s.bits(s.load(from)), self.both);
-                let x = s.add(s.mul(s.from_int(sum), self.scale), self.bias);
-                s.store_bytes(to, lanes, then(self.quantiser.vector(s, x), row));
-            }
-            (from, to) = (from.wrapping_add(PANEL), to.wrapping_add(stride));
+/// The same before they become bytes.
+///
+/// # Safety
+/// As [`bytes_by_floats`].
+#[inline(always)]
+unsafe fn floats<S: Simd>(
+    s: S,
+    e: &ByteEpilogue,
+    column: &Column<S>,
+    sum: S::I,
+    (row, at, lanes): (usize, usize, usize),
+) -> S::F {
+    let mut x = column.scaled(s, s.from_int(sum));
+    if let Some(with) = e.floats.combine.filter(|x| !x.after) {
+        // SAFETY: the caller's promise.
+        let y = unsafe { f32::load(s, with.ptr.wrapping_add(row * with.row_stride + at), lanes) };
+        x = binary(s, with.op, x, y);
+    }
+    column.bounded(s, x)
+}
+
+/// The epilogue on one vector of columns of each row, in fixed point but for vectors in doubt; `SUM`: with a residual, by `sum`.
+///
+/// # Safety
+/// As [`requantise`].
+#[inline(always)]
+unsafe fn quick<S: Simd, const SUM: bool>(
+    s: S,
+    e: &ByteEpilogue,
+    place: Place<'_>,
+    exact: Exact<S>,
+    fixed: FixedLinear<S>,
+    sum: Option<FixedSum<S>>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Whole vectors without masks.
+        if place.lanes == LANES {
+            quick_rows::<S, SUM>(s, e, Place { lanes: LANES, ..place }, exact, fixed, sum);
+        } else {
+            quick_rows::<S, SUM>(s, e, place, exact, fixed, sum);
         }
+    }
+}
+
+/// The rows of [`quick`].
+///
+/// # Safety
+/// As [`requantise`].
+#[inline(always)]
+unsafe fn quick_rows<S: Simd, const SUM: bool>(
+    s: S,
+    e: &ByteEpilogue,
+    Place { sums, at, lanes }: Place<'_>,
+    exact: Exact<S>,
+    fixed: FixedLinear<S>,
+    sum: Option<FixedSum<S>>,
+) {
+    let stride = sums.g.c_stride;
+    let mut to = sums.g.c.cast::<u8>().wrapping_add(sums.rows.start * stride + at);
+    for (r, row) in sums.rows.clone().enumerate() {
+        // SAFETY: the caller's promise: this row's sums can be read and `lanes` of its bytes be written.
+        unsafe {
+            let n = exact.row(s, r);
+            let (mut number, mut doubt) = fixed.vector(s, s.from_int(n));
+            if let (true, Some(with), Some(sum)) = (SUM, &e.residual, &sum) {
+                let others = with.others(s, row * with.row_stride + at, lanes);
+                let (last, doubtful) = sum.vector(s, number, others);
+                (number, doubt) = (last, s.mask_or(doubt, doubtful));
+            }
+            let mut bytes = bytes_of(s, number);
+            if let (true, Some(q)) = (s.mask_bits(doubt) != 0, &e.quantiser) {
+                let column = Column::load(s, e, at, lanes);
+                bytes = bytes_by_floats(s, (e, q), &column, n, (row, at, lanes));
+            }
+            s.store_bytes(to, lanes, bytes);
+        }
+        to = to.wrapping_add(stride);
     }
 }
 
 /// The epilogue on one vector of columns of each row.
 ///
 /// # Safety
-/// The sums of each row, the epilogue's operands for the `lanes` columns from `at` on, and the result there must be as [`ByteGemm::run`] wants.
+/// The sums of each row, the epilogue's operands for the columns of `place`, and the result there must be as [`ByteGemm::run`] wants.
 #[inline(always)]
-unsafe fn requantise<S: Simd>(
-    s: S,
-    e: &ByteEpilogue,
-    sums: &Sums<'_>,
-    mut exact: Exact<S>,
-    at: usize,
-    lanes: usize,
-) {
+unsafe fn requantise<S: Simd>(s: S, e: &ByteEpilogue, Place { sums, at, lanes }: Place<'_>, exact: Exact<S>) {
     let g = sums.g;
     // SAFETY: the caller's promise.
     unsafe {
         let column = Column::load(s, e, at, lanes);
-        if let Some(offset) = column.offset {
-            exact.both = s.add_i(exact.both, offset);
-        }
-        let before = e.floats.combine.filter(|x| !x.after);
-        if let (Some(q), None, None, None) = (&e.quantiser, before, exact.rows, column.clip) {
-            // Without a bias it is 0: of −0 that makes 0, whose byte is the same.
-            let bias = column.bias.unwrap_or(s.zero());
-            let to_bytes = ToBytes { both: exact.both, scale: column.scale, bias, quantiser: q.splat(s) };
-            let line = exact.line;
-            return match (e.residual.as_ref().map(|residual| residual.splat(s)), lanes == LANES) {
-                (None, true) => to_bytes.rows(s, sums, line, (at, LANES), |bytes, _| bytes),
-                (None, false) => to_bytes.rows(s, sums, line, (at, lanes), |bytes, _| bytes),
-                (Some(residual), true) => to_bytes.rows(s, sums, line, (at, LANES), |bytes, row| {
-                    residual.add(s, bytes, row * residual.of.row_stride + at, LANES)
-                }),
-                (Some(residual), false) => to_bytes.rows(s, sums, line, (at, lanes), |bytes, row| {
-                    residual.add(s, bytes, row * residual.of.row_stride + at, lanes)
-                }),
-            };
-        }
         for (r, row) in sums.rows.clone().enumerate() {
-            let mut x = column.scaled(s, s.from_int(exact.row(s, r)));
-            if let Some(with) = &before {
-                let y = f32::load(s, with.ptr.wrapping_add(row * with.row_stride + at), lanes);
-                x = binary(s, with.op, x, y);
-            }
-            let x = column.bounded(s, x);
-            let to = row * g.c_stride + at;
+            let (sum, to) = (exact.row(s, r), row * g.c_stride + at);
             match &e.quantiser {
                 Some(q) => {
-                    let mut bytes = q.vector(s, x);
-                    if let Some(residual) = &e.residual {
-                        bytes = residual.splat(s).add(s, bytes, row * residual.row_stride + at, lanes);
-                    }
+                    let bytes = bytes_by_floats(s, (e, q), &column, sum, (row, at, lanes));
                     s.store_bytes(g.c.cast::<u8>().wrapping_add(to), lanes, bytes);
                 }
-                None => s.store_upto(g.c.cast::<f32>().wrapping_add(to), lanes, x),
+                None => {
+                    let x = floats(s, e, &column, sum, (row, at, lanes));
+                    s.store_upto(g.c.cast::<f32>().wrapping_add(to), lanes, x);
+                }
             }
         }
     }

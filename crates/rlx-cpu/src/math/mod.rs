@@ -11,14 +11,16 @@
 //! assert_eq!(x, [1.0, std::f32::consts::E]);
 //! ```
 
+mod fixed_point;
 mod pow;
 mod quantise;
 pub(crate) mod small_floats;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use fixed_point::{FixedLinear, FixedSum, bytes_of};
 pub use pow::{pow, pow_slices};
-pub use quantise::{Dequantiser, Quantiser, SplatDequantiser, SplatQuantiser};
+pub use quantise::{Dequantiser, Quantiser};
 pub use rlx_math::{Function, clip, exp, log};
 
 use std::marker::PhantomData;

@@ -15,11 +15,11 @@ use crate::simd::Simd;
 /// A scale, a zero point and a range of integers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantiser {
-    scale: f32,
+    pub(super) scale: f32,
     inverse: f32,
-    zero: f32,
-    low: f32,
-    high: f32,
+    pub(super) zero: f32,
+    pub(super) low: f32,
+    pub(super) high: f32,
     /// How far a quotient may be from its integer to be sure of that.
     sure: f32,
 }
@@ -32,6 +32,13 @@ impl Quantiser {
         let ordinary = (2.0f32.powi(-100)..2.0f32.powi(100)).contains(&scale.abs());
         let sure = if ordinary { 0.5 - largest * 2.0f32.powi(-21) } else { -1.0 };
         Quantiser { scale, inverse: 1.0 / scale, zero, low, high, sure }
+    }
+
+    /// Whether it makes bytes, by an ordinary scale.
+    pub(super) fn makes_bytes(&self) -> bool {
+        // So that no number between the bounds is more than 256 steps from 0.
+        let range = self.high.max(self.zero) - self.low.min(self.zero);
+        self.sure >= 0.0 && self.low >= -128.0 && self.high <= 255.0 && range <= 255.0
     }
 
     /// One element.
@@ -52,48 +59,17 @@ impl Quantiser {
     /// Sixteen elements.
     #[inline(always)]
     pub fn vector<S: Simd>(&self, s: S, x: S::F) -> S::I {
-        self.splat(s).vector(s, x)
-    }
-
-    /// Its numbers in registers, for a loop.
-    #[inline(always)]
-    pub fn splat<S: Simd>(&self, s: S) -> SplatQuantiser<S> {
-        SplatQuantiser {
-            scale: s.splat(self.scale),
-            inverse: s.splat(self.inverse),
-            zero: s.splat(self.zero),
-            low: s.splat(self.low),
-            high: s.splat(self.high),
-            sure: s.splat(self.sure),
-        }
-    }
-}
-
-/// A [`Quantiser`] whose numbers are in registers.
-#[derive(Clone, Copy)]
-pub struct SplatQuantiser<S: Simd> {
-    scale: S::F,
-    inverse: S::F,
-    zero: S::F,
-    low: S::F,
-    high: S::F,
-    sure: S::F,
-}
-
-impl<S: Simd> SplatQuantiser<S> {
-    /// Sixteen elements.
-    #[inline(always)]
-    pub fn vector(&self, s: S, x: S::F) -> S::I {
-        let quotient = s.mul(x, self.inverse);
+        let quotient = s.mul(x, s.splat(self.inverse));
         let y = s.round(quotient);
-        let sure = s.le(s.abs(s.sub(quotient, y)), self.sure);
+        let sure = s.le(s.abs(s.sub(quotient, y)), s.splat(self.sure));
+        let zero = s.splat(self.zero);
         let y = if s.mask_bits(sure) == u16::MAX {
-            s.add(y, self.zero)
+            s.add(y, zero)
         } else {
-            let y = s.add(s.round(s.div(x, self.scale)), self.zero);
+            let y = s.add(s.round(s.div(x, s.splat(self.scale))), zero);
             s.select(s.is_nan(y), s.zero(), y)
         };
-        s.to_int(s.min_raw(s.max_raw(y, self.low), self.high))
+        s.to_int(s.min_raw(s.max_raw(y, s.splat(self.low)), s.splat(self.high)))
     }
 }
 
@@ -112,28 +88,7 @@ impl Dequantiser {
     /// Sixteen elements.
     #[inline(always)]
     pub fn vector<S: Simd>(&self, s: S, q: S::I) -> S::F {
-        self.splat(s).vector(s, q)
-    }
-
-    /// Its numbers in registers, for a loop.
-    #[inline(always)]
-    pub fn splat<S: Simd>(&self, s: S) -> SplatDequantiser<S> {
-        SplatDequantiser { scale: s.splat(self.scale), zero: s.splat_i(self.zero) }
-    }
-}
-
-/// A [`Dequantiser`] whose numbers are in registers.
-#[derive(Clone, Copy)]
-pub struct SplatDequantiser<S: Simd> {
-    scale: S::F,
-    zero: S::I,
-}
-
-impl<S: Simd> SplatDequantiser<S> {
-    /// Sixteen elements.
-    #[inline(always)]
-    pub fn vector(&self, s: S, q: S::I) -> S::F {
-        s.mul(s.from_int(s.sub_i(q, self.zero)), self.scale)
+        s.mul(s.from_int(s.sub_i(q, s.splat_i(self.zero))), s.splat(self.scale))
     }
 }
 

@@ -1,0 +1,280 @@
+//! Quantising a linear function of integers in fixed point, to the bit of the f32 that it stands for.
+//!
+//! What a quantised net does behind each sum of products takes a dozen steps on floats, each rounded: `q(float(n) · scale + bias)`,
+//! then `q(float(bytes) + float(others))` by [`Dequantiser`]s. Only the last rounding, to an integer, loses more than a
+//! few 2⁻²⁴ of the numbers it is done on. So the whole is one multiply-add of factors found before, with [`FRACTION`] bits
+//! behind the point and ½ added: the byte is what stands before the point. That is off by less than some ε, which matters only
+//! where what is behind the point is next to 0; ε is added too, so that those bits, without the lowest, are all 0 just
+//! there. Such a vector is *in doubt*, and its bytes have to be computed the long way.
+//!
+//! In units of 2⁻²⁴ a chain on floats is off by no more than 3·|v| + b (v: the value in steps of the bytes, at most 256 where
+//! no bound cuts it off; b: the largest magnitude of what is added up to v), and the multiply-adds, their factors and, where those
+//! round twice, the products by no more than 4·(|v| + b) and the zero point: together less than 2200 + 6·b. Beyond the
+//! bounds both grow, by less than what is compared.
+
+use super::quantise::{Dequantiser, Quantiser};
+use crate::simd::Simd;
+
+/// Bits behind the point.
+const FRACTION: i32 = 16;
+const ONE: f32 = (1 << FRACTION) as f32;
+
+/// Numbers that leave products with integers finite.
+const ORDINARY: f32 = (1u64 << 60) as f32;
+
+/// Possible ε, in the lowest bits: with a greater one, too many vectors would be in doubt.
+const MARGINS: [i32; 6] = [16, 32, 64, 128, 256, 512];
+
+/// How large the terms may be for this ε; one bit of it is for the rounding to a fixed-point number.
+fn most_terms(margin: i32) -> f32 {
+    ((margin - 1) as f32 * 2.0f32.powi(24 - FRACTION) - 2200.0) / 6.0
+}
+
+/// Whether no lane is beyond ± `most`, and all are numbers.
+#[inline(always)]
+fn within<S: Simd>(s: S, x: S::F, most: f32) -> bool {
+    s.mask_bits(s.le(s.abs(x), s.splat(most))) == u16::MAX
+}
+
+/// Which bits behind the point are 0 where a number is in doubt.
+fn doubt(margin: i32) -> i32 {
+    (1 << FRACTION) - 2 * margin
+}
+
+/// Fixed-point numbers of which bytes are made.
+#[derive(Clone, Copy)]
+struct Bounded<S: Simd> {
+    low: S::F,
+    high: S::F,
+    doubt: S::I,
+}
+
+impl<S: Simd> Bounded<S> {
+    /// Those of a quantiser to bytes, and what its zero point, ½ and ε make.
+    #[inline(always)]
+    fn of(s: S, q: &Quantiser, terms: S::F) -> Option<(Bounded<S>, f32)> {
+        if !q.makes_bytes() {
+            return None;
+        }
+        let mut margins = MARGINS.into_iter();
+        let margin = loop {
+            let margin = margins.next()?;
+            if within(s, terms, most_terms(margin)) {
+                break margin;
+            }
+        };
+        let middle = |byte: f32| s.splat((byte + 0.5) * ONE);
+        let bounded = Bounded { low: middle(q.low), high: middle(q.high), doubt: s.splat_i(doubt(margin)) };
+        Some((bounded, (q.zero + 0.5) * ONE + margin as f32))
+    }
+
+    #[inline(always)]
+    fn fixed(&self, s: S, x: S::F) -> S::I {
+        s.to_int(s.min_raw(s.max_raw(x, self.low), self.high))
+    }
+
+    #[inline(always)]
+    fn in_doubt(&self, s: S, fixed: S::I) -> S::M {
+        s.eq_i(s.and_i(fixed, self.doubt), s.splat_i(0))
+    }
+}
+
+/// The bytes of fixed-point numbers.
+#[inline(always)]
+pub(crate) fn bytes_of<S: Simd>(s: S, fixed: S::I) -> S::I {
+    s.shr_i::<FRACTION>(fixed)
+}
+
+/// `q(n · scale + bias)`, n an integer as f32.
+#[derive(Clone, Copy)]
+pub(crate) struct FixedLinear<S: Simd> {
+    factor: S::F,
+    start: S::F,
+    bounded: Bounded<S>,
+}
+
+impl<S: Simd> FixedLinear<S> {
+    /// `None` where a number is too large or too small.
+    #[inline(always)]
+    pub(crate) fn new(s: S, q: &Quantiser, scale: S::F, bias: S::F) -> Option<FixedLinear<S>> {
+        let step = s.splat(q.scale);
+        let (factor, terms) = (s.mul(s.div(scale, step), s.splat(ONE)), s.div(bias, step));
+        let (bounded, start) = Bounded::of(s, q, terms)?;
+        let ordinary = [factor, scale, bias].iter().all(|&x| within(s, x, ORDINARY));
+        let start = s.add(s.mul(terms, s.splat(ONE)), s.splat(start));
+        ordinary.then_some(FixedLinear { factor, start, bounded })
+    }
+
+    /// Fixed-point numbers, and those in doubt.
+    #[inline(always)]
+    pub(crate) fn vector(&self, s: S, n: S::F) -> (S::I, S::M) {
+        let fixed = self.bounded.fixed(s, s.mul_add(n, self.factor, self.start));
+        (fixed, self.bounded.in_doubt(s, fixed))
+    }
+}
+
+/// `q(own(bytes) + other(bytes))`.
+#[derive(Clone, Copy)]
+pub(crate) struct FixedSum<S: Simd> {
+    own: S::F,
+    other: S::F,
+    start: S::F,
+    bounded: Bounded<S>,
+}
+
+impl<S: Simd> FixedSum<S> {
+    /// `None` where a number is too large or too small.
+    #[inline(always)]
+    pub(crate) fn new(s: S, q: &Quantiser, own: &Dequantiser, other: &Dequantiser) -> Option<FixedSum<S>> {
+        let factors = [own.scale / q.scale, other.scale / q.scale];
+        let terms = 255.0 * (factors[0].abs() + factors[1].abs());
+        let (bounded, start) = Bounded::of(s, q, s.splat(terms))?;
+        let zeros =
+            f64::from(own.zero) * f64::from(factors[0]) + f64::from(other.zero) * f64::from(factors[1]);
+        let start = f64::from(start) - zeros * f64::from(ONE);
+        let ordinary = own.scale.abs() < ORDINARY && other.scale.abs() < ORDINARY;
+        ordinary.then_some(FixedSum {
+            // The own bytes come as fixed-point numbers.
+            own: s.splat(factors[0]),
+            other: s.splat(factors[1] * ONE),
+            start: s.splat(start as f32),
+            bounded,
+        })
+    }
+
+    /// Fixed-point numbers, and those in doubt, of the own bytes, fixed-point numbers as well, and the others.
+    #[inline(always)]
+    pub(crate) fn vector(&self, s: S, own: S::I, other: S::I) -> (S::I, S::M) {
+        let whole = s.from_int(s.and_i(own, s.splat_i(!((1 << FRACTION) - 1))));
+        let x = s.mul_add(s.from_int(other), self.other, self.start);
+        let fixed = self.bounded.fixed(s, s.mul_add(whole, self.own, x));
+        (fixed, self.bounded.in_doubt(s, fixed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Kernel};
+    use crate::simd::LANES;
+    use crate::testing::Rng;
+
+    /// Bytes as numbers, and a bit for each that is in doubt.
+    type Made = Option<([f32; LANES], u16)>;
+
+    struct Linear<'a>(&'a Quantiser, &'a [f32; LANES], &'a [f32; LANES], &'a [f32; LANES]);
+
+    impl Kernel for Linear<'_> {
+        type Output = Made;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Made {
+            let [n, scale, bias] = [s.from_array(self.1), s.from_array(self.2), s.from_array(self.3)];
+            let (fixed, doubt) = FixedLinear::new(s, self.0, scale, bias)?.vector(s, n);
+            Some((s.to_array(s.from_int(bytes_of(s, fixed))), s.mask_bits(doubt)))
+        }
+    }
+
+    struct Sum<'a>(&'a Quantiser, [&'a Dequantiser; 2], [&'a [f32; LANES]; 2]);
+
+    impl Kernel for Sum<'_> {
+        type Output = Made;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Made {
+            let [own, other] = self.2.map(|x| s.to_int(s.from_array(x)));
+            let fixed = s.shl_i::<FRACTION>(own);
+            let (fixed, doubt) = FixedSum::new(s, self.0, self.1[0], self.1[1])?.vector(s, fixed, other);
+            Some((s.to_array(s.from_int(bytes_of(s, fixed))), s.mask_bits(doubt)))
+        }
+    }
+
+    /// Asserts that what is not in doubt is what is wanted; how many were not, and how many vectors were made.
+    #[track_caller]
+    fn check(made: Made, want: &[i32; LANES], what: &str) -> [usize; 2] {
+        let Some((bytes, doubt)) = made else { return [0; 2] };
+        for i in (0..LANES).filter(|i| doubt >> i & 1 == 0) {
+            assert_eq!(bytes[i] as i32, want[i], "{what}, lane {i}");
+        }
+        [doubt.count_zeros() as usize, 1]
+    }
+
+    fn quantiser(rng: &mut Rng, round: usize) -> Quantiser {
+        let (low, high) = [(0.0, 255.0), (-128.0, 127.0)][round % 2];
+        let zero = (low + rng.uniform(0.0, 1.0) * (high - low)).round();
+        let q = Quantiser::new(2.0f32.powf(rng.uniform(-12.0, 4.0)), zero, low, high);
+        match round % 3 {
+            0 => q.clipped(0.0, q.scale * rng.uniform(0.0, 300.0)).unwrap_or(q),
+            _ => q,
+        }
+    }
+
+    #[test]
+    fn linear_functions_give_the_bytes_of_floats_next_to_every_middle() {
+        let (mut rng, mut sure) = (Rng::new(78), [0, 0]);
+        for round in 0..20_000 {
+            let q = quantiser(&mut rng, round);
+            let largest = 2.0f32.powi(rng.below(30) as i32);
+            let bias: [f32; LANES] = std::array::from_fn(|_| rng.uniform(-9.0, 9.0).powi(3) * q.scale);
+            let mut scale = [0.0f32; LANES];
+            let n = std::array::from_fn(|i| {
+                let n = (rng.uniform(-1.0, 1.0) * largest).round();
+                // What makes n the middle between two bytes, or nearly so.
+                let middle = q.low - q.zero + rng.uniform(-0.2, 1.2) * 255.0;
+                let value = (middle.round() + 0.5) * q.scale - bias[i];
+                let near =
+                    f32::from_bits(((value / n.max(1.0)).to_bits() as i64 + rng.below(5) as i64 - 2) as u32);
+                scale[i] = if i % 4 == 0 { rng.uniform(-200.0, 200.0) * q.scale / largest } else { near };
+                n
+            });
+            let want = std::array::from_fn(|i| q.one(n[i] * scale[i] + bias[i]));
+            for isa in Isa::available() {
+                let what = format!("{q:?} {n:?} {scale:?} {bias:?} {isa}");
+                let made = check(isa.run(Linear(&q, &n, &scale, &bias)), &want, &what);
+                sure = [sure[0] + made[0], sure[1] + made[1]];
+            }
+        }
+        assert!(sure[1] > 30_000 && sure[0] > 3 * sure[1], "{sure:?}");
+    }
+
+    #[test]
+    fn sums_of_bytes_give_the_bytes_of_floats() {
+        let (mut rng, mut sure) = (Rng::new(79), [0, 0]);
+        for round in 0..20_000 {
+            let q = quantiser(&mut rng, round);
+            let mut dequantiser = |signed: bool| {
+                let zero = rng.below(256) as i32 - if signed { 128 } else { 0 };
+                // Often a simple ratio, which makes ties.
+                let ratio =
+                    if round % 5 == 0 { [0.5, 0.25, 1.5][rng.below(3)] } else { rng.uniform(0.01, 3.0) };
+                Dequantiser { scale: q.scale * ratio, zero, signed }
+            };
+            let both = [dequantiser(round % 2 == 1), dequantiser(round / 2 % 2 == 1)];
+            let bytes = both
+                .map(|d| std::array::from_fn(|_| rng.below(256) as f32 - if d.signed { 128.0 } else { 0.0 }));
+            let float = |d: &Dequantiser, x: f32| (x - d.zero as f32) * d.scale;
+            let want =
+                std::array::from_fn(|i| q.one(float(&both[0], bytes[0][i]) + float(&both[1], bytes[1][i])));
+            for isa in Isa::available() {
+                let run = Sum(&q, both.each_ref(), bytes.each_ref());
+                let made = check(isa.run(run), &want, &format!("{q:?} {both:?} {bytes:?} {isa}"));
+                sure = [sure[0] + made[0], sure[1] + made[1]];
+            }
+        }
+        assert!(sure[1] > 30_000 && sure[0] > 10 * sure[1], "{sure:?}");
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_to_floats() {
+        let q = Quantiser::new(0.5, 3.0, 0.0, 255.0);
+        let isa = Isa::detect();
+        let (n, one) = ([5.0; LANES], [1.0; LANES]);
+        for odd in [f32::NAN, f32::INFINITY, 1e30, -1e30] {
+            let mut with = one;
+            with[9] = odd;
+            assert!(isa.run(Linear(&q, &n, &with, &one)).is_none(), "a scale of {odd}");
+            assert!(isa.run(Linear(&q, &n, &one, &with)).is_none(), "a bias of {odd}");
+        }
+        let words = Quantiser::new(0.5, 3.0, 0.0, 65535.0);
+        assert!(isa.run(Linear(&words, &n, &one, &one)).is_none());
+        assert!(isa.run(Linear(&q, &n, &one, &one)).is_some());
+    }
+}
