@@ -10,7 +10,7 @@ use super::scalar::{Number, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::layout::At;
-use crate::math::Quantiser;
+use crate::math::{Dequantiser, Quantiser};
 use crate::simd::{LANES, Simd};
 
 /// Elements of a piece, when one scale serves many.
@@ -192,7 +192,8 @@ impl Quant {
                             param,
                         );
                     } else {
-                        dequantize(x.get().cast::<Q>().add(at), out.get().cast::<R>().add(at), n, param);
+                        let (x, out) = (x.get().cast::<Q>().add(at), out.get().cast::<R>().add(at));
+                        R::dequantize::<Q>(isa, x, out, n, param);
                     }
                 }
                 at += n;
@@ -220,6 +221,16 @@ trait Real: Number {
                 *out.add(i) = saturated((*x.add(i)).quotient(p.scale).round_ties_even() + p.zero as f64)
             };
         }
+    }
+
+    /// The opposite.
+    ///
+    /// # Safety
+    /// `x` must be readable and `out` writable for `n` elements.
+    #[inline]
+    unsafe fn dequantize<Q: Whole>(_isa: Isa, x: *const Q, out: *mut Self, n: usize, p: Param) {
+        // SAFETY: the caller's promise.
+        unsafe { dequantize_each(x, out, n, p) }
     }
 }
 
@@ -280,6 +291,43 @@ impl Real for f32 {
         let by = Quantiser::new(scale, p.zero as f32, Q::LOWEST as f32, Q::HIGHEST as f32);
         isa.run(Quantize32 { x, out, n, by });
     }
+
+    #[inline]
+    unsafe fn dequantize<Q: Whole>(isa: Isa, x: *const Q, out: *mut f32, n: usize, p: Param) {
+        let (scale, signed) = (p.scale as f32, Q::LOWEST < 0);
+        // A difference of bytes times an f32 is the same number in f64 before it is rounded.
+        if size_of::<Q>() == 1 && n >= LANES && f64::from(scale) == p.scale {
+            let by = Dequantiser { scale, zero: p.zero as i32, signed };
+            return isa.run(Dequantize32 { x: x.cast(), out, n, by });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { dequantize_each(x, out, n, p) }
+    }
+}
+
+/// The floats of bytes.
+struct Dequantize32 {
+    x: *const u8,
+    out: *mut f32,
+    n: usize,
+    by: Dequantiser,
+}
+
+impl Kernel for Dequantize32 {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in (0..self.n).step_by(LANES) {
+            let n = (self.n - i).min(LANES);
+            let x = self.x.wrapping_add(i);
+            // SAFETY: `Real::dequantize` was promised the memory; i + n ≤ self.n.
+            unsafe {
+                let q = if self.by.signed { s.load_bytes::<true>(x, n) } else { s.load_bytes::<false>(x, n) };
+                s.store_upto(self.out.wrapping_add(i), n, self.by.vector(s, q));
+            }
+        }
+    }
 }
 
 /// Quantises `n` elements to bytes.
@@ -322,7 +370,7 @@ impl<Q: Whole> Kernel for Quantize32<Q> {
 /// # Safety
 /// `x` must be readable and `out` writable for `n` elements.
 #[inline]
-unsafe fn dequantize<R: Real, Q: Whole>(x: *const Q, out: *mut R, n: usize, p: Param) {
+unsafe fn dequantize_each<R: Real, Q: Whole>(x: *const Q, out: *mut R, n: usize, p: Param) {
     for i in 0..n {
         // SAFETY: the caller's promise.
         unsafe { *out.add(i) = R::from_f64(((*x.add(i)).to_i64() - p.zero) as f64 * p.scale) };
