@@ -54,8 +54,21 @@ fn bytes(isa: Isa, [m, k, n]: [usize; 3], signed: bool, zero: u8, rounds: usize)
     let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: k as isize });
     let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
     let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-    let g =
-        ByteGemm { m, n, k, terms: k, rows, signed, b, a_zero: 128, b_zero, c, c_stride: n, epilogue: None };
+    let g = ByteGemm {
+        m,
+        n,
+        k,
+        terms: k,
+        rows,
+        tap_step: None,
+        signed,
+        b,
+        a_zero: 128,
+        b_zero,
+        c,
+        c_stride: n,
+        epilogue: None,
+    };
     // SAFETY: as above.
     rate(2 * m * n * k, rounds, || unsafe { g.run(isa, 0..g.tasks(isa)) })
 }

@@ -23,7 +23,7 @@
 //!     let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: 3 });
 //!     let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
 //!     let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None };
+//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, tap_step: None, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None };
 //!     g.run(Isa::detect(), 0..g.tasks(Isa::detect()));
 //! }
 //! assert_eq!(c, [-5 + 2 * 6]);
@@ -175,6 +175,8 @@ pub struct ByteGemm {
     pub terms: usize,
     /// Where the rows of A lie.
     pub rows: AnyRows<u8>,
+    /// How far each tap of a row is behind the one before, where that is the same for all: then the rows are asked for the first only.
+    pub tap_step: Option<usize>,
     /// Whether A's bytes are i8.
     pub signed: bool,
     /// B in packed panels.
@@ -378,10 +380,14 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
         let mut acc = [[s.splat_i(0); V]; R];
         let mut line = self.b;
         let lines = g.rows.tile::<R>(self.row);
+        let mut a = [std::ptr::null::<u8>(); R];
         // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
         unsafe {
             for tap in 0..taps {
-                let a = g.rows.pointers::<R>(&lines, tap);
+                a = match g.tap_step {
+                    Some(step) if tap > 0 => a.map(|p| p.wrapping_add(step)),
+                    _ => g.rows.pointers::<R>(&lines, tap),
+                };
                 let mut k = 0;
                 while k < whole {
                     let end = (k + STEPS).min(whole);

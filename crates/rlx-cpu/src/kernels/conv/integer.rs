@@ -217,13 +217,16 @@ impl ConvInteger {
         // SAFETY: the caller's promise.
         let epilogue = unsafe { self.conv.tail.byte_epilogue(cx) };
         let size = if epilogue.is_some_and(|e| e.quantiser.is_some()) { 1 } else { 4 };
-        let mut k = s.channels;
+        let (mut k, mut tap_step) = (s.channels, None);
         let rows = match s.route {
             Route::Matmul(row_stride) => AnyRows::Matrix(Strided { ptr: input, row_stride }),
             Route::Windows => AnyRows::Windows(windows),
             Route::Bordered => {
                 let ([h, w], c) = (self.conv.bordered(s), pixel_bytes(s));
                 k = s.kernel[2] * c;
+                // All of a window of an image is within the copy.
+                tap_step = (s.kernel[0] == 1 && windows.pad[0] == 0)
+                    .then_some(w.wrapping_mul(c) * windows.dilation[1]);
                 AnyRows::Windows(ConvRows {
                     input: windows.zeros.wrapping_add(k.next_multiple_of(64)),
                     size: [s.size[0], h, w],
@@ -241,6 +244,7 @@ impl ConvInteger {
             k,
             terms: s.channels * s.kernel.iter().product::<usize>(),
             rows,
+            tap_step,
             signed: zeros.signed[0],
             b,
             a_zero: zeros.number(zero),
