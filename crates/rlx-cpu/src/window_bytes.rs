@@ -3,11 +3,16 @@
 //! Bytes are widened to f32, where products of differences of bytes and sums of up to [`MOST_TAPS`] of them are exact: so it is
 //! the loop of [`window`](crate::window), and no rounding depends on the instruction set. A window that is within the image as a
 //! whole begins with what the zero point takes from all of it; elsewhere it is subtracted from each pixel.
+//!
+//! Where the processor multiplies four bytes at once, and weights are around 0, it does that (`words`): the sums are the same.
+
+mod words;
 
 use std::ops::Range;
 
 use crate::gemm::{ByteEpilogue, Column, ZeroPoints};
 use crate::isa::{Isa, Kernel};
+use crate::math::{FixedLinear, bytes_of};
 use crate::simd::{LANES, Simd};
 use crate::window::Windows;
 
@@ -19,9 +24,10 @@ pub const MOST_TAPS: usize = 121;
 pub struct BytePass {
     /// The geometry.
     pub windows: Windows,
-    /// The weights less their zero points, `[kernel_h · kernel_w, channels]`, then what a whole window begins with, `[channels]`:
-    /// what [`prepare`] makes.
+    /// What [`prepare`] makes of the weights …
     pub weights: *const f32,
+    /// … and says of them.
+    pub form: WeightForm,
     /// The images.
     pub input: *const u8,
     /// Whether they are of i8.
@@ -46,23 +52,44 @@ impl BytePass {
     /// Images, weights and the epilogue's operands must be readable and the output writable for their extents; the output must
     /// overlap nothing else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        isa.run(Lines { pass: self, tasks });
+        match self.form {
+            WeightForm::Floats => isa.run(Lines { pass: self, tasks }),
+            WeightForm::Words => isa.run_vnni(words::Lines { pass: self, tasks }),
+        }
     }
 }
 
-/// Weights `[taps, channels]` of bytes with their zero points, and the zero point of the images, as [`BytePass`] takes them.
+/// How weights lie for a [`BytePass`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightForm {
+    /// The weights less their zero points as f32, `[kernel_h · kernel_w, channels]`, then what a whole window begins with, `[channels]`.
+    Floats,
+    /// Words of four.
+    Words,
+}
+
+/// Weights `[kernel_h · kernel_w, channels]` of bytes with their zero points, and the zero point of the images (signed or not), as
+/// [`BytePass`] takes them.
 ///
 /// # Safety
-/// The weights and zero points must be readable, and `out` writable for `(taps + 1) · channels` numbers.
+/// The weights and zero points must be readable, and `out` writable for `(kernel_h · kernel_w + 1) · channels` numbers.
 pub unsafe fn prepare(
     isa: Isa,
     weights: *const u8,
     zeros: ZeroPoints,
-    [taps, channels]: [usize; 2],
-    zero: i32,
+    windows: &Windows,
+    (zero, signed): (i32, bool),
     out: *mut f32,
-) {
-    isa.run(Prepare { weights, zeros, taps, channels, zero, out });
+) -> WeightForm {
+    if isa.has_vnni() && words::fits(windows) {
+        let zero = zero + if signed { 128 } else { 0 };
+        if isa.run_vnni(words::Prepare { weights, zeros, windows, zero, out }) {
+            return WeightForm::Words;
+        }
+    }
+    let taps = windows.kernel[0] * windows.kernel[1];
+    isa.run(Prepare { weights, zeros, taps, channels: windows.channels, zero, out });
+    WeightForm::Floats
 }
 
 struct Prepare {
@@ -182,43 +209,72 @@ unsafe fn positions<S: Simd, const SIGNED: bool, const WHOLE: bool, const N: usi
                     }
                 }
             }
-            store(s, pass, &acc, out + ch, ch, lanes);
+            let finish = Finish::of(s, pass, ch, lanes, false);
+            for (i, &sum) in acc.iter().enumerate() {
+                finish.store(s, pass, sum, out + ch + i * c);
+            }
         }
     }
 }
 
-/// Writes the sums of N positions, the first at element `out` of the result, or what the epilogue makes of them.
-#[inline(always)]
-unsafe fn store<S: Simd, const N: usize>(
-    s: S,
-    pass: &BytePass,
-    acc: &[S::F; N],
-    out: usize,
-    ch: usize,
+/// What becomes of the sums of sixteen channels.
+#[derive(Clone, Copy)]
+struct Finish<S: Simd> {
     lanes: usize,
-) {
-    let c = pass.windows.channels;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(e) = &pass.epilogue else {
-            for (i, &sum) in acc.iter().enumerate() {
-                let to = pass.output.wrapping_add(out + i * c).cast();
-                s.store_upto(to, lanes, s.from_bits(s.to_int(sum)));
-            }
-            return;
-        };
-        let column = Column::load(s, e, ch, lanes);
-        for (i, &sum) in acc.iter().enumerate() {
+    column: Option<Column<S>>,
+    fixed: Option<FixedLinear<S>>,
+}
+
+impl<S: Simd> Finish<S> {
+    /// Of the `lanes` channels from `ch` on; `often`: for so many positions that it pays to prepare for them.
+    ///
+    /// # Safety
+    /// As [`BytePass::run`].
+    #[inline(always)]
+    unsafe fn of(s: S, pass: &BytePass, ch: usize, lanes: usize, often: bool) -> Finish<S> {
+        let Some(e) = &pass.epilogue else { return Finish { lanes, column: None, fixed: None } };
+        // SAFETY: the caller's promise.
+        let column = unsafe { Column::load(s, e, ch, lanes) };
+        let fixed = if often { column.fixed(s, e) } else { None };
+        Finish { lanes, column: Some(column), fixed }
+    }
+
+    /// Writes sums, or what the epilogue makes of them, to element `to` of the result.
+    ///
+    /// # Safety
+    /// As [`BytePass::run`].
+    #[inline(always)]
+    unsafe fn store(&self, s: S, pass: &BytePass, sum: S::F, to: usize) {
+        let lanes = self.lanes;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (Some(e), Some(column)) = (&pass.epilogue, &self.column) else {
+                let to = pass.output.wrapping_add(to).cast();
+                return s.store_upto(to, lanes, s.from_bits(s.to_int(sum)));
+            };
             let sum = match column.offset {
                 Some(offset) => s.from_int(s.add_i(s.to_int(sum), offset)),
                 None => sum,
             };
-            let x = column.bounded(s, column.scaled(s, sum));
-            let to = out + i * c;
-            match &e.quantiser {
-                Some(q) => s.store_bytes(pass.output.cast::<u8>().wrapping_add(to), lanes, q.vector(s, x)),
-                None => s.store_upto(pass.output.cast::<f32>().wrapping_add(to), lanes, x),
+            let bytes = pass.output.cast::<u8>().wrapping_add(to);
+            let doubtful = match &self.fixed {
+                Some(fixed) => {
+                    let (number, doubt) = fixed.vector(s, sum);
+                    s.store_bytes(bytes, lanes, bytes_of(s, number));
+                    s.mask_bits(doubt) != 0
+                }
+                None => true,
+            };
+            if doubtful {
+                let x = column.bounded(s, column.scaled(s, sum));
+                match &e.quantiser {
+                    Some(q) => s.store_bytes(bytes, lanes, q.vector(s, x)),
+                    None => s.store_upto(pass.output.cast::<f32>().wrapping_add(to), lanes, x),
+                }
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -172,6 +172,17 @@ pub trait Simd: Lanes + Send + Sync + 'static {
             self.bits(self.load(lanes.as_ptr().cast()))
         }
     }
+    /// Reads the first `n ≤ 16` bytes at each of the places: a lane's word has one from each, the first place's lowest. The other
+    /// lanes are zero.
+    /// # Safety
+    /// Each place must be readable for `n` elements, `n ≤ 16`.
+    #[inline(always)]
+    unsafe fn load_words(self, from: [*const u8; 4], n: usize) -> Self::I {
+        // SAFETY: the caller's promise.
+        let [a, b, c, d] = unsafe { from.map(|p| self.load_bytes::<false>(p, n)) };
+        let low = self.or_i(a, self.shl_i::<8>(b));
+        self.or_i(low, self.shl_i::<16>(self.or_i(c, self.shl_i::<8>(d))))
+    }
     /// Writes the lowest bytes of the first `n ≤ 16` lanes.
     /// # Safety
     /// `p` must be writable for `n` elements, `n ≤ 16`.

@@ -189,3 +189,33 @@ fn sixteen_bit_floats_convert_like_the_half_crate() {
         }
     }
 }
+
+/// The words of the first bytes of four places.
+struct Words<'a>([&'a [u8]; 4], usize);
+
+impl Kernel for Words<'_> {
+    type Output = [u32; LANES];
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [u32; LANES] {
+        // SAFETY: each place has as many bytes.
+        let words = unsafe { s.load_words(self.0.map(|bytes| bytes[..self.1].as_ptr()), self.1) };
+        s.to_array(s.from_bits(words)).map(f32::to_bits)
+    }
+}
+
+#[test]
+fn words_hold_one_byte_of_each_place() {
+    let bytes: Vec<u8> = (0..64).map(|i| (i * 37 + 11) as u8).collect();
+    for n in 0..=LANES {
+        // Places end where their memory does.
+        let places = [0, 1, 2, 3].map(|i| bytes[16 * i..16 * i + n].to_vec());
+        let want: [u32; LANES] = std::array::from_fn(|lane| match lane < n {
+            true => u32::from_le_bytes([0, 1, 2, 3].map(|i| places[i][lane])),
+            false => 0,
+        });
+        for isa in Isa::available() {
+            let got = isa.run(Words(places.each_ref().map(Vec::as_slice), n));
+            assert_eq!(got, want, "{n} {isa}");
+        }
+    }
+}

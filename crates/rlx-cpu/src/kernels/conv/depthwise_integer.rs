@@ -130,11 +130,12 @@ impl StepKernel for Depthwise {
                 pack_weights(cx.ptr::<u8>(s.w), &s.weights, to);
                 to
             };
-            let sizes = [s.taps, s.windows.channels];
-            window_bytes::prepare(isa, weights, s.zeros.right(cx, 0), sizes, zero, prepared);
+            let image = (zero, s.zeros.signed[0]);
+            let form = window_bytes::prepare(isa, weights, s.zeros.right(cx, 0), &s.windows, image, prepared);
             let pass = BytePass {
                 windows: s.windows,
                 weights: prepared,
+                form,
                 input: cx.ptr(s.x),
                 signed: s.zeros.signed[0],
                 zero,
