@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
+use rlx_tile::{Arch, Program};
 
 use crate::blas::MatMul;
 use crate::dispatch::{Bound, Dispatch};
@@ -71,6 +72,11 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone. See [`crate::blas`]. The error says why it cannot be used: the device's own
     /// kernels do all matmuls then.
     fn blas(&self) -> Option<Result<&'static str>> {
+        None
+    }
+
+    /// The architecture of its matrix units, where [`GpuApi::compile`] takes [`Source::Tiles`] for it: matmuls then run on them. See [`crate::tiles`].
+    fn matrix_units(&self) -> Option<Arch> {
         None
     }
 
@@ -285,13 +291,32 @@ pub struct Limits {
     pub most_uniforms: u64,
 }
 
+/// What is compiled to code that a dispatch runs. Both are bound in the same way: to the uniforms, then to buffers.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A kernel: what one invocation does.
+    Kernel(Arc<Kernel>),
+    /// A tile program: what a workgroup does, with matrix instructions.
+    Tiles(Arc<Program>),
+}
+
+impl Source {
+    /// A name for people.
+    pub fn name(&self) -> &str {
+        match self {
+            Source::Kernel(kernel) => &kernel.name,
+            Source::Tiles(program) => &program.name,
+        }
+    }
+}
+
 /// A kernel to be compiled.
 #[derive(Debug)]
 pub struct Job<'k> {
     /// What it is known by.
     pub hash: KernelHash,
-    /// The kernel.
-    pub kernel: &'k Kernel,
+    /// The kernel, or tile program. Only a device with [`GpuApi::matrix_units`] is given the latter.
+    pub source: &'k Source,
     /// Whether it comes from a file, which may be anyone's: then it must be kept from what its rules leave open. Kernels of schedules stay within
     /// their buffers and write workgroup memory before they read it; the interpreter checks that. One from a file may do neither, and an own
     /// kernel in a file may be given numbers that no schedule gives it.

@@ -11,12 +11,14 @@ use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
+use rlx_tile::Arch;
 
 use crate::api::GpuApi;
-use crate::blas::BlasTarget;
-use crate::device::{KERNELS, KernelDevice, Program, program};
+use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
 use crate::dispatch;
 use crate::open::Transfers;
+use crate::target::GpuTarget;
+use crate::tiles::{self, TileLaunches};
 use crate::which::{Lowered, Which};
 
 /// A device that runs generated kernels, as a session uses it. Whether there is one, [`Backend::probe`] says.
@@ -110,7 +112,8 @@ impl<G: GpuApi> GpuBackend<G> {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        make(self.gpu()?, target, lir, &Tuning::default(), false)
+        let own = Own { matrix_units: None, blas: false };
+        make(self.gpu()?, target, lir, &Tuning::default(), own)
     }
 
     /// Opens the device and runs the probe's kernel, awaiting both; afterwards [`Backend::probe`] and everything else find it open.
@@ -169,9 +172,11 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         // Without the device, what every device has: graphs can be checked against it all the same.
         let gpu = self.gpu().ok();
         let kernels = self.kernel_target(gpu.as_deref());
-        Ok(match gpu.and_then(|gpu| Self::blas(&gpu, options)) {
-            Some(library) => Arc::new(BlasTarget { kernels, library }),
-            None => Arc::new(kernels),
+        let matrix_units = gpu.as_deref().and_then(G::matrix_units);
+        let library = gpu.and_then(|gpu| Self::blas(&gpu, options));
+        Ok(match (matrix_units, &library) {
+            (None, None) => Arc::new(kernels),
+            _ => Arc::new(GpuTarget { kernels, matrix_units, library }),
         })
     }
 
@@ -189,15 +194,21 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let target = self.kernel_target(Some(&*gpu));
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
+        let own = Own { matrix_units: gpu.matrix_units(), blas };
         match cache.code.iter().find(|part| gpu.stores_kernels() && part.name == KERNELS) {
             Some(part) => read(gpu, target, lir, &part.bytes, blas),
-            None => make(gpu, target, lir, &cache.tuning, blas),
+            None => make(gpu, target, lir, &cache.tuning, own),
         }
     }
 
     fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let gpu = self.gpu()?;
-        dispatch::tuning_key(step, lir, &self.kernel_target(Some(&*gpu)))
+        let target = self.kernel_target(Some(&*gpu));
+        let by_tiles = |arch| tiles::tuning_key(step, lir, arch, &target.limits);
+        match gpu.matrix_units().and_then(by_tiles) {
+            Some(key) => Ok(key),
+            None => dispatch::tuning_key(step, lir, &target),
+        }
     }
 }
 
@@ -210,20 +221,34 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
     Err(gpu.error(ErrorKind::DeviceUnavailable, message).with_hint("use another driver"))
 }
 
-/// Compiles by kernels that are made here.
+/// Who may do matmuls besides the device's kernels.
+struct Own {
+    matrix_units: Option<Arch>,
+    /// Whether the vendor's library may.
+    blas: bool,
+}
+
+/// Compiles by kernels and tile programs that are made here.
 fn make<G: GpuApi>(
     gpu: Arc<G>,
     target: KernelTarget,
     lir: Arc<LirModule>,
     tuning: &Tuning,
-    blas: bool,
+    own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = Instant::now();
-    let launches = Launches::of(&lir, &target, &|step| dispatch::variant(step, &lir, &target, tuning))?;
-    let (count, took) = (launches.kernels.len(), started.elapsed());
-    tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
-    executable(program(gpu, target, lir, launches, false, blas)?)
+    let mut tiles = TileLaunches::default();
+    let launches = Launches::of_some(&lir, &target, &mut |step, init| {
+        if tiles.take(step, init, &lir, (own.matrix_units, &target), tuning) {
+            return Ok(None);
+        }
+        let variant = if init { Ok(0) } else { dispatch::variant(step, &lir, &target, tuning) };
+        variant.map(Some)
+    })?;
+    let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
+    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
+    executable(program(gpu, target, lir, Schedules { launches, tiles, guarded: false, blas: own.blas })?)
 }
 
 /// Compiles by the kernels that another executable of the module left.
@@ -239,7 +264,8 @@ fn read<G: GpuApi>(
     let launches = Launches::from_bytes(kernels, &lir, &target)?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");
-    let program = program(Arc::clone(&gpu), target, lir, launches, true, blas).map_err(|e| {
+    let schedules = Schedules { launches, tiles: TileLaunches::default(), guarded: true, blas };
+    let program = program(Arc::clone(&gpu), target, lir, schedules).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
         let rejected = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
         let message = || format!("stored kernels: {}", e.message());

@@ -1,19 +1,16 @@
 //! Matmuls by a BLAS of the device's vendor.
 //!
 //! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), a device whose vendor has a library for matmuls ([`crate::GpuApi::blas`]) gives it those that it
-//! [`takes`]. They are then steps of their own: nothing is fused into them (`BlasTarget`), because the library computes nothing else.
+//! [`takes`]. They are then steps of their own: nothing is fused into them (`GpuTarget`), because the library computes nothing else.
 //!
 //! The device's own kernel is compiled for such a step in any case. Whether the library does it is decided where numbers are bound, by
 //! these alone (`StepMatMul::bind`), and by whether the library has an algorithm for them: so the same shapes on the same device give
 //! the same bits.
 
 use rlx_backend::extents::{Ex, ExtentTable, Values};
-use rlx_ir::lir::{Operand, Step, StepKind, View};
-use rlx_ir::op::PackFormat;
+use rlx_ir::lir::{Operand, Step, StepKind};
 use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{DType, Dim, Graph, Node, Op};
-use rlx_kernel::KernelTarget;
-use rlx_opt::{Claim, PoolSpec, Target};
 
 /// The fewest rows and columns, and the least depth, with which a matmul goes to the library; smaller ones take less time to compute than
 /// the pass over memory that fusing into them spares. Dimensions that are open count as large. Not measured yet.
@@ -23,7 +20,7 @@ const LEAST_DEPTH: i64 = 32;
 const MOST_CALLS: i64 = 32;
 
 /// Whether a BLAS multiplies elements of this type. Sums are f32.
-fn multiplies(dtype: DType) -> bool {
+pub(crate) fn multiplies(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
@@ -43,72 +40,6 @@ pub fn takes(matmul: &Node, graph: &Graph) -> bool {
         && is_large(Dim::from(rows), LEAST_SIDE)
         && is_large(dims.n, LEAST_SIDE)
         && is_large(dims.k, LEAST_DEPTH)
-}
-
-/// A device under [`Numerics::Fast`](rlx_opt::Numerics::Fast) whose vendor has a BLAS.
-#[derive(Debug, Clone)]
-pub(crate) struct BlasTarget {
-    pub(crate) kernels: KernelTarget,
-    /// The library's name, or why the device's own kernels do all matmuls.
-    pub(crate) library: std::result::Result<&'static str, String>,
-}
-
-impl BlasTarget {
-    fn gives(&self, node: &Node, graph: &Graph) -> bool {
-        self.library.is_ok() && takes(node, graph)
-    }
-}
-
-impl Target for BlasTarget {
-    fn name(&self) -> &str {
-        self.kernels.name()
-    }
-
-    fn claim(&self, node: &Node, graph: &Graph) -> Claim {
-        self.kernels.claim(node, graph)
-    }
-
-    fn pool_spec(&self) -> PoolSpec {
-        self.kernels.pool_spec()
-    }
-
-    fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool {
-        !anchor.is_some_and(|anchor| self.gives(anchor, graph)) && self.kernels.fuses(anchor, op, graph)
-    }
-
-    fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
-        !self.gives(anchor, graph) && self.kernels.fuses_producer(producer, anchor, graph)
-    }
-
-    fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {
-        self.kernels.reads_view(op, input, view)
-    }
-
-    fn writes_view(&self, op: &Op, view: &View) -> bool {
-        self.kernels.writes_view(op, view)
-    }
-
-    fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {
-        self.kernels.writes_in_place(node, input, graph)
-    }
-
-    /// How a library sums may depend on how many columns there are.
-    fn columns_are_independent(&self, matmul: &Node) -> bool {
-        self.library.is_err() && self.kernels.columns_are_independent(matmul)
-    }
-
-    fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-        self.kernels.pack_format(node, input, graph)
-    }
-
-    fn matmul_instructions(&self, dtype: DType) -> Option<String> {
-        let own = || self.kernels.matmul_instructions(dtype);
-        match &self.library {
-            _ if !multiplies(dtype) => own(),
-            Ok(name) => Some((*name).to_owned()),
-            Err(why) => Some(format!("own kernels: {why}")),
-        }
-    }
 }
 
 /// An operand as the library is given it: a matrix whose rows or columns are contiguous.

@@ -14,12 +14,13 @@ use rlx_ir::{Error, ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::PoolSpec;
 
-use crate::api::{GpuApi, Usage};
+use crate::api::{GpuApi, Source, Usage};
 use crate::blas::StepMatMul;
-use crate::dispatch::{self, ConstantLayout, ConstantPlace, Dispatches, FAULT_BYTES};
+use crate::dispatch::{self, Codes, ConstantLayout, ConstantPlace, Dispatches, FAULT_BYTES};
 use crate::flights::{Fault, Flights, IN_FLIGHT, InitReport};
 use crate::memory::{self, Buffer};
 use crate::sequence::Sequence;
+use crate::tiles::TileLaunches;
 use crate::timing::Timer;
 
 /// What the stored kernels of an executable are called.
@@ -43,8 +44,34 @@ pub(crate) struct KernelDevice<G: GpuApi> {
     init_fault: OnceLock<Error>,
 }
 
-/// Compiles every kernel and copies the constants to the device. `guarded` says whether the launches come from a file, `blas` whether the
-/// vendor's library may do matmuls.
+/// How a module's steps are computed.
+pub(crate) struct Schedules {
+    /// Kernels, of the steps that tile programs do not do.
+    pub launches: Launches,
+    /// Tile programs.
+    pub tiles: TileLaunches,
+    /// Whether the launches come from a file.
+    pub guarded: bool,
+    /// Whether the vendor's library may do matmuls.
+    pub blas: bool,
+}
+
+impl Schedules {
+    /// The code of everything.
+    fn compile<G: GpuApi>(&self, gpu: &G, lir: &LirModule) -> Result<Codes<Arc<G::Code>>> {
+        let Schedules { launches, tiles, guarded, .. } = self;
+        let kernels = launches.kernels.iter().map(|(hash, k)| (*hash, Source::Kernel(Arc::clone(k))));
+        let programs = tiles.programs.iter().map(|(hash, p)| (*hash, Source::Tiles(Arc::clone(p))));
+        let sources: Vec<_> = kernels.chain(programs).collect();
+        let codes = gpu.shared().kernels(gpu, &sources, *guarded);
+        let mut kernels =
+            codes.map_err(|(at, e)| dispatch::rejected((launches, tiles), lir, at, e, gpu.name()))?;
+        let tiles = kernels.split_off(launches.kernels.len());
+        Ok(Codes { kernels, tiles })
+    }
+}
+
+/// Compiles everything and copies the constants to the device.
 ///
 /// # Errors
 /// A kernel that the driver rejects, memory that cannot be had.
@@ -52,12 +79,10 @@ pub(crate) fn program<G: GpuApi>(
     gpu: Arc<G>,
     target: KernelTarget,
     lir: Arc<LirModule>,
-    launches: Launches,
-    guarded: bool,
-    blas: bool,
+    schedules: Schedules,
 ) -> Result<Program<G>> {
-    let codes = gpu.shared().kernels(&*gpu, &launches.kernels, guarded);
-    let codes = codes.map_err(|(at, e)| dispatch::rejected(&launches, &lir, at, e, gpu.name()))?;
+    let codes = schedules.compile(&*gpu, &lir)?;
+    let Schedules { launches, tiles, blas, .. } = schedules;
     let constants = ConstantLayout::new(&lir, &target).map_err(|e| e.with_device(gpu.name()))?;
     let pools =
         { constants.pools.iter() }.map(|&bytes| Buffer::new(&*gpu, bytes as usize, Usage::Pool, "constants"));
@@ -66,15 +91,17 @@ pub(crate) fn program<G: GpuApi>(
         constant_pools[pool].write(&gpu, offset as usize, bytes)?;
     }
     let (machine, launches) = (gpu.machine(), Arc::new(launches));
-    let stored = gpu.stores_kernels().then(|| Arc::clone(&launches));
+    // What is stored is all of it, and tile programs have no form in bytes.
+    let stored = (gpu.stores_kernels() && tiles.programs.is_empty()).then(|| Arc::clone(&launches));
     let (constants, init_fault) = (constants.places, OnceLock::new());
     let device = KernelDevice { gpu, target, launches: stored, constant_pools, constants, init_fault };
     // What a fault of a dispatch is reported as: its place among those of the init program, or of the run.
     let mut numbers = [0, 0];
     Program::new(lir, device, &machine, |_, lir, at, step, table| {
-        let launches = if at.init { &launches.init } else { &launches.run };
+        let launches = if at.init { &launches.init[at.index] } else { &launches.run[at.index] };
         let number = &mut numbers[usize::from(at.init)];
-        let mut dispatches = dispatch::prepare(step, lir, &launches[at.index], &codes, number, table);
+        let how = (launches, tiles.of(at.init, at.index));
+        let mut dispatches = dispatch::prepare(step, lir, how, &codes, number, table);
         dispatches.matmul = if blas { StepMatMul::of(step, &lir.graph, table) } else { None };
         Ok(Arc::new(dispatches))
     })

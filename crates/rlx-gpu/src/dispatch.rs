@@ -18,9 +18,11 @@ use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
 use rlx_kernel::render;
 use rlx_kernel::stored::{Launches, StepLaunches};
-use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, grid, step_variants};
+use rlx_kernel::{Arg, KernelTarget, UniformArg, grid, step_variants};
+use rlx_tile::schedule::StepLaunch;
 
 use crate::blas::{MatMul, StepMatMul};
+use crate::tiles::TileLaunches;
 
 /// One dispatch.
 #[derive(Debug)]
@@ -82,33 +84,25 @@ impl<C> Dispatches<C> {
     }
 }
 
-/// The dispatches of a step by its launches. `codes` are those of the module's kernels; `number` counts the dispatches of a list.
+/// The dispatches of a step by the launches of its kernels, or of its tile program. `codes` are those of the module; `number` counts the dispatches
+/// of a list.
 pub fn prepare<C: Clone>(
     step: &LirStep,
     lir: &LirModule,
-    launches: &StepLaunches,
-    codes: &[C],
+    (launches, tiles): (&StepLaunches, Option<&(usize, StepLaunch)>),
+    codes: &Codes<C>,
     number: &mut u32,
     table: &mut ExtentTable,
 ) -> Dispatches<C> {
-    let mut list = Vec::with_capacity(launches.len());
-    for (kernel, launch) in launches {
-        list.push(dispatch(step, launch, codes[*kernel].clone(), *number, table));
-        *number += 1;
-    }
-    let operands = step.inputs.iter().chain(&step.outputs);
-    let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
-    let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
-    Dispatches { list, views, outputs: elements.collect(), matmul: None }
-}
-
-fn dispatch<C>(
-    step: &LirStep,
-    launch: &Launch,
-    code: C,
-    number: u32,
-    table: &mut ExtentTable,
-) -> Dispatch<C> {
+    let kernels = launches.iter().map(|(at, launch)| {
+        let (kernel, can_fail) = (&launch.kernel, launch.kernel.can_fail());
+        let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
+        (codes.kernels[*at].clone(), kernel.workgroup, can_fail, how)
+    });
+    let tiles = tiles.map(|(at, launch)| {
+        let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
+        (codes.tiles[*at].clone(), launch.program.workgroup(), false, how)
+    });
     let operand = |arg: Arg| match arg {
         Arg::Input(i) => &step.inputs[i],
         Arg::Output(i) => &step.outputs[i],
@@ -117,23 +111,52 @@ fn dispatch<C>(
     let uniform = |u: &UniformArg| match *u {
         UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
     };
-    Dispatch {
-        code,
-        workgroup: launch.kernel.workgroup,
-        buffers: launch.bindings.iter().map(|&arg| operand(arg).buffer.index()).collect(),
-        uniforms: launch.uniforms.iter().map(|u| table.add(uniform(u))).collect(),
-        groups: table.add(launch.groups),
-        can_fail: launch.kernel.can_fail(),
-        number,
+    let mut list = Vec::with_capacity(launches.len() + 1);
+    for (code, workgroup, can_fail, (bindings, uniforms, groups)) in kernels.chain(tiles) {
+        list.push(Dispatch {
+            code,
+            workgroup,
+            buffers: bindings.iter().map(|&arg| operand(arg).buffer.index()).collect(),
+            uniforms: uniforms.iter().map(|u| table.add(uniform(u))).collect(),
+            groups: table.add(groups),
+            can_fail,
+            number: *number,
+        });
+        *number += 1;
     }
+    let operands = step.inputs.iter().chain(&step.outputs);
+    let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
+    let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
+    Dispatches { list, views, outputs: elements.collect(), matmul: None }
 }
 
-/// The error of kernel `rejected` of a module, with the first step that it is for.
-pub fn rejected(launches: &Launches, lir: &LirModule, rejected: usize, error: Error, device: &str) -> Error {
+/// What a device compiled of a module.
+#[derive(Debug)]
+pub struct Codes<C> {
+    /// Of its kernels, in order.
+    pub kernels: Vec<C>,
+    /// Of its tile programs.
+    pub tiles: Vec<C>,
+}
+
+/// The error of number `rejected` of a module's kernels and, behind them, tile programs, with the first step that it is for.
+pub fn rejected(
+    (launches, tiles): (&Launches, &TileLaunches),
+    lir: &LirModule,
+    rejected: usize,
+    error: Error,
+    device: &str,
+) -> Error {
     let steps = lir.init.iter().zip(&launches.init).chain(lir.steps.iter().zip(&launches.run));
     let has = |(_, launches): &(&LirStep, &StepLaunches)| launches.iter().any(|&(at, _)| at == rejected);
-    match { steps }.find(has) {
-        Some((step, _)) => lir.graph.locate(step.node, error).with_device(device),
+    let by_kernels = { steps }.find(has).map(|(step, _)| step);
+    let by_tiles = || {
+        let program = rejected.checked_sub(launches.kernels.len())?;
+        let (init, at, _) = { tiles.steps() }.find(|&(.., of)| of == program)?;
+        Some(if init { &lir.init[at] } else { &lir.steps[at] })
+    };
+    match by_kernels.or_else(by_tiles) {
+        Some(step) => lir.graph.locate(step.node, error).with_device(device),
         None => error,
     }
 }

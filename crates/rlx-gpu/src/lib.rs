@@ -13,6 +13,8 @@
 //! | [`memory`] | buffers that count towards the memory limit, and copies of them |
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
 //! | [`blas`] | matmuls that a BLAS of the vendor does |
+//! | [`tiles`] | matmuls on matrix units, by tile programs |
+//! | `target` | the device as the compiler sees it |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
 //! | [`signal`] | waiting, for devices that call back |
@@ -40,11 +42,13 @@ pub mod memory;
 pub mod open;
 mod sequence;
 pub mod signal;
+mod target;
+pub mod tiles;
 mod timing;
 pub mod which;
 
 pub use api::{
-    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, Submission, Times, Usage,
+    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, Source, Submission, Times, Usage,
 };
 pub use backend::GpuBackend;
 pub use health::{Health, out_of_memory};

@@ -14,9 +14,9 @@ use rlx_backend::prepared::Prepared;
 use rlx_backend::uploads::Uploads;
 use rlx_ir::clock::Instant;
 use rlx_ir::{Error, ErrorKind, Result, Weight};
-use rlx_kernel::{Kernel, KernelHash};
+use rlx_kernel::KernelHash;
 
-use crate::api::{GpuApi, Job, Usage};
+use crate::api::{GpuApi, Job, Source, Usage};
 use crate::health::Health;
 use crate::memory::Buffer;
 use crate::signal::locked;
@@ -175,7 +175,7 @@ impl<G: GpuApi> Shared<G> {
     pub fn kernels(
         &self,
         gpu: &G,
-        kernels: &[(KernelHash, Arc<Kernel>)],
+        kernels: &[(KernelHash, Source)],
         guarded: bool,
     ) -> std::result::Result<Vec<Arc<G::Code>>, Rejected> {
         let mut found: Vec<Option<Arc<G::Code>>> = {
@@ -184,7 +184,7 @@ impl<G: GpuApi> Shared<G> {
         };
         let missing: Vec<usize> = (0..kernels.len()).filter(|&at| found[at].is_none()).collect();
         let jobs: Vec<Job<'_>> = { missing.iter().map(|&at| &kernels[at]) }
-            .map(|(hash, kernel)| Job { hash: *hash, kernel, guarded })
+            .map(|(hash, source)| Job { hash: *hash, source, guarded })
             .collect();
         let threads = gpu.compile_threads().min(jobs.len());
         let started = Instant::now();

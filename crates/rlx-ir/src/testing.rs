@@ -17,6 +17,7 @@ use crate::tensor::Value;
 mod contradictions;
 mod functions;
 mod graphs;
+mod matmuls;
 mod mismatch;
 mod modules;
 mod numerics;
@@ -28,6 +29,7 @@ pub use graphs::{
     lengthened, random_bindings, random_decoder, random_donating_graph, random_graph,
     random_projection_graph, random_symbolic_graph, symbolic_graph,
 };
+pub use matmuls::random_matmul;
 pub use mismatch::{hollow_case, mismatched, mismatched_case};
 pub use modules::damaged_module;
 pub use numerics::{

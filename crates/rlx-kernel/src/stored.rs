@@ -99,17 +99,34 @@ impl Launches {
         target: &KernelTarget,
         variant: &dyn Fn(&Step) -> Result<usize>,
     ) -> Result<Launches> {
+        Launches::of_some(module, target, &mut |step, init| {
+            if init { Ok(Some(0)) } else { variant(step).map(Some) }
+        })
+    }
+
+    /// As [`Launches::of`]; a step for which `variant` gives `None` is done by other means and has no launches. The flag says whether it is an init
+    /// step; those come first.
+    ///
+    /// # Errors
+    /// As [`Launches::of`].
+    pub fn of_some(
+        module: &LirModule,
+        target: &KernelTarget,
+        variant: &mut dyn FnMut(&Step, bool) -> Result<Option<usize>>,
+    ) -> Result<Launches> {
         let mut distinct = Distinct::default();
-        let mut compile =
-            |steps: &[Step], variant: &dyn Fn(&Step) -> Result<usize>| -> Result<Vec<StepLaunches>> {
-                let mut compiled = Vec::with_capacity(steps.len());
-                for step in steps {
-                    let launches = compile_step(step, module, target, variant(step)?)?;
-                    compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
-                }
-                Ok(compiled)
-            };
-        let (init, run) = (compile(&module.init, &|_| Ok(0))?, compile(&module.steps, variant)?);
+        let mut compile = |steps: &[Step], init: bool| -> Result<Vec<StepLaunches>> {
+            let mut compiled = Vec::with_capacity(steps.len());
+            for step in steps {
+                let launches = match variant(step, init)? {
+                    Some(variant) => compile_step(step, module, target, variant)?,
+                    None => Vec::new(),
+                };
+                compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
+            }
+            Ok(compiled)
+        };
+        let (init, run) = (compile(&module.init, true)?, compile(&module.steps, false)?);
         Ok(Launches { kernels: distinct.kernels, init, run })
     }
 

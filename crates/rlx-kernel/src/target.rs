@@ -318,4 +318,8 @@ impl Target for KernelTarget {
     fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
         None
     }
+
+    fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
+        step_variants(step, lir, self).ok()?.into_iter().next()
+    }
 }

@@ -4,7 +4,7 @@
 //! source of what a device supports: legalising, the dispatch report, `supports` and the backend's own
 //! compiler all read it.
 
-use rlx_ir::lir::View;
+use rlx_ir::lir::{LirModule, Step, View};
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Op};
 
@@ -168,6 +168,12 @@ pub trait Target: Send + Sync {
     /// does not tell.
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
         let _ = dtype;
+        None
+    }
+
+    /// The schedule by which the device does a step of a module where nothing was tuned, for reports; `None` where the device does not tell.
+    fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
+        let _ = (step, lir);
         None
     }
 

@@ -3,6 +3,9 @@
 use std::ffi::{CString, c_char};
 use std::ptr::{null, null_mut};
 
+use rlx_tile::Arch;
+
+use crate::driver::{Context, Outcome};
 use crate::load::Libraries;
 use crate::table::{Compiler, Fault, Handle, Vendor};
 
@@ -52,12 +55,48 @@ pub(crate) fn options(vendor: Vendor, architecture: &str) -> Vec<String> {
     }
 }
 
+/// What the compilers report for a source that is wrong: `NVRTC_ERROR_COMPILATION`, `HIPRTC_ERROR_COMPILATION`.
+const WRONG_SOURCE: i32 = 6;
+
+/// What does not compile for CDNA 2 alone, and is nothing else.
+const NAMES_CDNA2: &str = "#if defined(__gfx90a__)\n#error these are matrix units of gfx90a\n#endif\n";
+
+/// The architecture whose matrix instructions a device of these numbers has, as tile programs are made for it.
+///
+/// HIP's number 9.0 is that of several architectures, of which gfx90a has matrix units that programs are made for. Its name is in no attribute, and where it
+/// is among the properties depends on the version of HIP; the compiler, which compiles for the present device, knows it.
+///
+/// # Errors
+/// What the driver or the compiler reports.
+pub(crate) fn matrix_units(context: &Context, numbers: (u32, u32)) -> Outcome<Option<Arch>> {
+    let vendor = context.libraries.vendor;
+    Ok(match (vendor, numbers) {
+        (Vendor::Cuda, (8.., _)) => Some(Arch::Sm80),
+        (Vendor::Cuda, (7, 5)) => Some(Arch::Sm75),
+        (Vendor::Hip, (9, 4)) => Some(Arch::Gfx90a),
+        (Vendor::Hip, (11, _)) => Some(Arch::Gfx1100),
+        (Vendor::Hip, (12, _)) => Some(Arch::Gfx1200),
+        (Vendor::Hip, (9, 0)) => match compile(context, &options(vendor, ""), NAMES_CDNA2) {
+            Err(Rejected { fault, log }) if fault.code == WRONG_SOURCE => {
+                log.contains("gfx90a").then_some(Arch::Gfx90a)
+            }
+            Err(Rejected { fault, .. }) => return Err(fault),
+            Ok(_) => None,
+        },
+        _ => None,
+    })
+}
+
 /// The code object of a source.
 ///
 /// # Errors
 /// What the compiler rejects, with what it printed.
-pub(crate) fn compile(libraries: &Libraries, options: &[String], source: &str) -> Result<Vec<u8>, Rejected> {
-    let (compiler, text) = (&libraries.compiler, |s: &str| CString::new(s).unwrap_or_default());
+pub(crate) fn compile(context: &Context, options: &[String], source: &str) -> Result<Vec<u8>, Rejected> {
+    if context.libraries.vendor == Vendor::Hip {
+        // It compiles for the thread's device.
+        context.with(|_| Ok(()))?;
+    }
+    let (compiler, text) = (&context.libraries.compiler, |s: &str| CString::new(s).unwrap_or_default());
     let (source, name) = (text(source), text("kernel.cu"));
     let options: Vec<CString> = options.iter().map(|o| text(o)).collect();
     let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();

@@ -5,6 +5,7 @@ use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Submission,
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
+use rlx_tile::Arch;
 
 use crate::driver::{Code, DeviceMemory, Part};
 use crate::gpu::{Gpu, Options, Which};
@@ -67,6 +68,10 @@ impl GpuApi for Gpu {
         Some(self.blas_library()?.map(|library| library.name()))
     }
 
+    fn matrix_units(&self) -> Option<Arch> {
+        self.matrix_units
+    }
+
     fn wait(&self) -> Result<()> {
         self.alive()?;
         self.checked("waiting for the device", self.context.wait())
@@ -99,11 +104,11 @@ impl GpuApi for Gpu {
     }
 
     fn compile(&self, job: &Job<'_>) -> Result<Image> {
-        self.image(job.kernel)
+        self.image(job.source)
     }
 
     fn load(&self, job: &Job<'_>, image: Image) -> Result<Code> {
-        self.load_image(job.kernel, image)
+        self.load_image(job.source, image)
     }
 
     fn link(&self, _: &Bindings<'_, Gpu>) -> Result<Link> {

@@ -10,6 +10,7 @@ use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
 use rlx_gpu::{Buffer, GpuApi, Shared, Usage, locked};
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_tile::Arch;
 
 use crate::blas::{Handles, WORKSPACE};
 use crate::compile;
@@ -49,8 +50,10 @@ pub struct Gpu {
     pub(crate) context: Arc<Context>,
     /// Its name, the driver's version and the compiler's: what compiled kernels depend on.
     pub(crate) machine: String,
-    /// `sm_90`, `gfx9`.
+    /// `sm_90`, `gfx9.4`.
     pub(crate) architecture: String,
+    /// That of its matrix units, as tile programs are made for it.
+    pub(crate) matrix_units: Option<Arch>,
     pub(crate) max_workgroup: u32,
     pub(crate) shared_bytes: usize,
     /// Code objects of earlier processes.
@@ -116,16 +119,21 @@ impl Gpu {
         let (major, minor) = (ask(Attribute::Major)?, ask(Attribute::Minor)?);
         let architecture = match vendor {
             Vendor::Cuda => format!("sm_{major}{minor}"),
-            Vendor::Hip => format!("gfx{major}"),
+            Vendor::Hip => format!("gfx{major}.{minor}"),
         };
+        let matrix_units = compile::matrix_units(&context, (major, minor)).map_err(failed)?;
         let (max_workgroup, shared) = (ask(Attribute::MaxWorkgroup)?, ask(Attribute::SharedBytes)?);
         let (name, driver) = (context.name().map_err(failed)?, context.driver_version().map_err(failed)?);
         let compiler = compile::version(&libraries).map_err(failed)?;
-        let machine =
-            format!("{name} ({architecture}, driver {driver}, compiler {}.{})", compiler.0, compiler.1);
+        let units = matrix_units.map_or(String::new(), |arch| format!(", matrix units of {}", arch.name()));
+        let machine = format!(
+            "{name} ({architecture}{units}, driver {driver}, compiler {}.{})",
+            compiler.0, compiler.1
+        );
         tracing::debug!(%device, ordinal, %machine, "opened");
         Ok(Gpu {
             architecture,
+            matrix_units,
             max_workgroup,
             shared_bytes: shared as usize,
             kept: Kept::of(device.feature(), &[&machine]),

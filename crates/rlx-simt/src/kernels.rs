@@ -1,9 +1,9 @@
-//! Kernels to code objects: rendered, compiled by the vendor's compiler or found among those of earlier processes, and loaded.
+//! Kernels and tile programs to code objects: rendered, compiled by the vendor's compiler or found among those of earlier processes, and loaded.
 
-use rlx_gpu::GpuApi;
+use rlx_gpu::{GpuApi, Source};
 use rlx_ir::hash::hash_of;
 use rlx_ir::{Error, ErrorKind, Result};
-use rlx_kernel::{Kernel, render};
+use rlx_kernel::render;
 
 use crate::compile::{self, Rejected};
 use crate::driver::Code;
@@ -28,11 +28,12 @@ impl Gpu {
     ///
     /// # Errors
     /// [`ErrorKind::Device`] for a kernel that the compiler rejects.
-    pub(crate) fn image(&self, kernel: &Kernel) -> Result<Image> {
+    pub(crate) fn image(&self, of: &Source) -> Result<Image> {
         let libraries = &self.context.libraries;
-        let source = match libraries.vendor {
-            Vendor::Cuda => render::cuda(kernel, ENTRY)?,
-            Vendor::Hip => render::hip(kernel, ENTRY)?,
+        let source = match (of, libraries.vendor) {
+            (Source::Kernel(kernel), Vendor::Cuda) => render::cuda(kernel, ENTRY)?,
+            (Source::Kernel(kernel), Vendor::Hip) => render::hip(kernel, ENTRY)?,
+            (Source::Tiles(program), _) => rlx_tile::render::source(program, ENTRY)?,
         };
         let options = compile::options(libraries.vendor, &self.architecture);
         // By all that the compiler is given; what it is itself, the folder says.
@@ -42,14 +43,14 @@ impl Gpu {
         let is_kept = kept.is_some();
         let mut image = Image { name, source, options, is_kept, bytes: kept.unwrap_or_default() };
         if !is_kept {
-            image.bytes = self.compile_image(kernel, &image)?;
+            image.bytes = self.compile_image(of, &image)?;
         }
         Ok(image)
     }
 
-    fn compile_image(&self, kernel: &Kernel, image: &Image) -> Result<Vec<u8>> {
-        let compiled = compile::compile(&self.context.libraries, &image.options, &image.source);
-        compiled.map_err(|e| self.rejected(kernel, e))
+    fn compile_image(&self, of: &Source, image: &Image) -> Result<Vec<u8>> {
+        let compiled = compile::compile(&self.context, &image.options, &image.source);
+        compiled.map_err(|e| self.rejected(of, e))
     }
 
     /// Loads a code object, and keeps it where that is new. One that was kept and that the driver does not take any more is
@@ -57,25 +58,24 @@ impl Gpu {
     ///
     /// # Errors
     /// What the driver reports.
-    pub(crate) fn load_image(&self, kernel: &Kernel, image: Image) -> Result<Code> {
+    pub(crate) fn load_image(&self, of: &Source, image: Image) -> Result<Code> {
         if image.is_kept {
             match self.context.load(&image.bytes, ENTRY) {
                 Ok(code) => return Ok(code),
-                Err(fault) => tracing::warn!(kernel = kernel.name, %fault, "a cached kernel is not used"),
+                Err(fault) => tracing::warn!(kernel = of.name(), %fault, "a cached kernel is not used"),
             }
         }
-        let again = if image.is_kept { Some(self.compile_image(kernel, &image)?) } else { None };
+        let again = if image.is_kept { Some(self.compile_image(of, &image)?) } else { None };
         let bytes = again.unwrap_or(image.bytes);
-        let code =
-            self.checked(format_args!("kernel {:?}", kernel.name), self.context.load(&bytes, ENTRY))?;
+        let code = self.checked(format_args!("kernel {:?}", of.name()), self.context.load(&bytes, ENTRY))?;
         if let Some(kept) = &self.kept {
             kept.keep(&image.name, &bytes);
         }
         Ok(code)
     }
 
-    fn rejected(&self, kernel: &Kernel, Rejected { fault, log }: Rejected) -> Error {
-        let message = format!("kernel {:?} does not compile for {}: {fault}", kernel.name, self.architecture);
+    fn rejected(&self, of: &Source, Rejected { fault, log }: Rejected) -> Error {
+        let message = format!("kernel {:?} does not compile for {}: {fault}", of.name(), self.architecture);
         let message = if log.is_empty() { message } else { format!("{message}: {log}") };
         // `NVRTC_ERROR_OUT_OF_MEMORY`, and `INVALID_OPTION`: it does not know the architecture.
         match fault.code {

@@ -1,6 +1,6 @@
 //! RLX on NVIDIA's and AMD's GPUs: one runtime over CUDA's driver or HIP.
 //!
-//! Kernels come from [`rlx_kernel`] as CUDA C or HIP C; this crate has them compiled, and brings them to a GPU. The vendors' libraries
+//! Kernels come from [`rlx_kernel`] as CUDA C or HIP C, matmuls on matrix units from [`rlx_tile`]; this crate has them compiled, and brings them to a GPU. The vendors' libraries
 //! are loaded at run time: a program that was built with this crate starts anywhere, and says what is missing where they are not.
 //!
 //! | module | what it is |
@@ -9,9 +9,9 @@
 //! | `blas` | matmuls by cuBLASLt or hipBLASLt, where numerics allow them |
 //! | `load` | where the libraries are, and how to get them |
 //! | `driver` | the driver's things as values: context and stream, memory, events, graphs |
-//! | `compile` | C to code objects by NVRTC or hiprtc |
+//! | `compile` | C to code objects by NVRTC or hiprtc; which matrix units they have instructions for |
 //! | `gpu` | an opened GPU: what it is, faults as typed errors |
-//! | `kernels` | kernels to code objects, kept on disk |
+//! | `kernels` | kernels and tile programs to code objects, kept on disk |
 //! | `memory` | copies to the GPU through pinned memory |
 //! | `runs` | the commands of a run and their graph, what comes back |
 //! | `device` | all of it as [`rlx_gpu`] uses it, which does the rest |

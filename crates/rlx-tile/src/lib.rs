@@ -20,8 +20,8 @@
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
-//! No device chooses these programs yet: they are compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and
-//! interpreted, and have not run on hardware.
+//! CUDA and ROCm run matmuls of f16 and bf16 by these programs (`rlx_gpu::tiles`), the group level and Metal's language no device yet. They are
+//! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted, and have not run on hardware.
 //!
 //! ```
 //! use rlx_ir::DType;

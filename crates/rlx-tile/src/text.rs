@@ -106,6 +106,28 @@ fn access(access: Access) -> &'static str {
 }
 
 fn write_rest(f: &mut dyn Write, p: &Program) -> fmt::Result {
+    write_declared(f, p)?;
+    f.write_str("{\n")?;
+    write_block(f, &p.body, 1)?;
+    f.write_str("}\n")
+}
+
+/// What a program is made of, without names that it did not choose itself: comments before its text in another language. A reader sees there what
+/// the text does not say: which matrices are divided how, and which 16-bit floats are in a buffer.
+pub(crate) fn declared(p: &Program) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
+    let (name, (rows, cols)) = (p.name.chars().map(plain).collect::<String>(), p.warps);
+    let mut text = format!("program {name} for {} {} warps {rows}x{cols}\n", p.arch.name(), p.dtype);
+    for (i, b) in p.buffers.iter().enumerate() {
+        let _ = writeln!(text, "  b{i} {} {}", b.dtype, access(b.access));
+    }
+    let _ = writeln!(text, "  uniforms {}", p.uniforms.len());
+    // Writing to a string cannot fail.
+    let _ = write_declared(&mut text, p);
+    text.lines().map(|line| format!("// {line}\n")).collect()
+}
+
+fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
     let g = &p.grid;
     let (rows, cols) = g.tile;
     writeln!(
@@ -137,9 +159,7 @@ fn write_rest(f: &mut dyn Write, p: &Program) -> fmt::Result {
         };
         writeln!(f, "  f{i} {role}[{}, {}]", d.rows, d.cols)?;
     }
-    f.write_str("{\n")?;
-    write_block(f, &p.body, 1)?;
-    f.write_str("}\n")
+    Ok(())
 }
 
 fn write_group(f: &mut dyn Write, g: &Decls) -> fmt::Result {

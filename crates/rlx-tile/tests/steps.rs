@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, difference, tolerance};
+use rlx_ir::testing::{Gen, difference, random_matmul, tolerance};
 use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Value, text};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Executable, StepRun};
@@ -25,8 +25,7 @@ struct Compiled {
 }
 
 impl Compiled {
-    fn new(text: &str, seed: u64) -> Compiled {
-        let graph = text::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    fn new(graph: Graph, seed: u64) -> Compiled {
         let (mut values, mut g) = (Bindings::default(), Gen::new(seed));
         for node in graph.inputs() {
             let dims = node.shape.static_dims().unwrap();
@@ -90,80 +89,6 @@ fn by_tiles(
     Ok(Ok(()))
 }
 
-fn dims(dims: &[usize]) -> String {
-    let all: Vec<String> = dims.iter().map(usize::to_string).collect();
-    format!("[{}]", all.join(", "))
-}
-
-/// Lines of a graph, each a node.
-struct Lines {
-    text: String,
-    count: usize,
-}
-
-impl Lines {
-    fn push(&mut self, what: &str, shape: &[usize], dtype: DType) -> usize {
-        self.text += &format!("  %{} = {what} : {} {dtype}\n", self.count, dims(shape));
-        self.count += 1;
-        self.count - 1
-    }
-
-    fn input(&mut self, shape: &[usize], dtype: DType) -> usize {
-        self.push(&format!("Input {{name=\"x{}\"}}", self.count), shape, dtype)
-    }
-
-    /// An operand of these dimensions, at times a transposed input.
-    fn operand(&mut self, g: &mut Gen, shape: &[usize], dtype: DType) -> usize {
-        let rank = shape.len();
-        if g.chance(0.5) {
-            return self.input(shape, dtype);
-        }
-        let (mut perm, mut from): (Vec<usize>, _) = ((0..rank).collect(), shape.to_vec());
-        perm.swap(rank - 2, rank - 1);
-        from.swap(rank - 2, rank - 1);
-        let x = self.input(&from, dtype);
-        self.push(&format!("Transpose(%{x}) {{perm={}}}", dims(&perm)), shape, dtype)
-    }
-}
-
-/// A random matmul of `dtype` with some of: a batch, of which an operand may have a part, transposed operands, scale, bias, activation,
-/// residual, cast.
-fn random(g: &mut Gen, dtype: DType) -> String {
-    let batch: Vec<usize> = (0..g.size(0..=2)).map(|_| g.size(1..=3)).collect();
-    let size =
-        |g: &mut Gen, most: usize| if g.chance(0.5) { g.size(1..=most) } else { 8 * g.size(1..=most / 8) };
-    let (m, n, k) = (size(g, 80), size(g, 80), size(g, 72));
-    let part = |g: &mut Gen| {
-        let from = if g.chance(0.3) { g.size(0..=batch.len()) } else { 0 };
-        let repeated = |(i, &d): (usize, &usize)| if i == 0 && from == 0 && g.chance(0.2) { 1 } else { d };
-        batch[from..].iter().enumerate().map(repeated).collect::<Vec<usize>>()
-    };
-    let mut lines = Lines { text: String::new(), count: 0 };
-    let (left, right) = (part(g), part(g));
-    // Each dimension of the batch is whole in one operand at least.
-    let left = if right == batch { left } else { batch.clone() };
-    let a = lines.operand(g, &[&left[..], &[m, k]].concat(), dtype);
-    let b = lines.operand(g, &[&right[..], &[k, n]].concat(), dtype);
-    let shape = [&batch[..], &[m, n]].concat();
-    let mut at = lines.push(&format!("MatMul(%{a}, %{b})"), &shape, dtype);
-    if g.chance(0.5) {
-        let bias = lines.input(&[n], dtype);
-        at = lines.push(&format!("Binary.Add(%{at}, %{bias})"), &shape, dtype);
-    }
-    if g.chance(0.5) {
-        let f = g.pick(&["Relu", "Tanh", "Sigmoid"]);
-        at = lines.push(&format!("Activation.{f}(%{at})"), &shape, dtype);
-    }
-    if g.chance(0.5) {
-        let residual = lines.input(&shape, dtype);
-        at = lines.push(&format!("Binary.Add(%{residual}, %{at})"), &shape, dtype);
-    }
-    if g.chance(0.3) {
-        at = lines.push(&format!("Cast(%{at}) {{to=f32}}"), &shape, DType::F32);
-    }
-    format!("graph \"random\" {{\n{}  return %{at}\n}}", lines.text)
-}
-
 fn dtypes(arch: Arch) -> &'static [DType] {
     if arch == Arch::Sm75 { &[DType::F16] } else { &[DType::F16, DType::BF16] }
 }
@@ -175,7 +100,7 @@ fn random_matmuls_with_epilogues_agree_with_the_oracle() {
         for seed in 0..CASES {
             let mut g = Gen::new(seed);
             let dtype = g.pick(dtypes(arch));
-            let compiled = Compiled::new(&random(&mut g, dtype), seed);
+            let compiled = Compiled::new(random_matmul(&mut g, dtype), seed);
             let (results, tiled, refused) = compiled.run(arch, None);
             compiled.check(&results, arch);
             if tiled != 1 {
@@ -190,7 +115,7 @@ fn random_matmuls_with_epilogues_agree_with_the_oracle() {
 fn all_tilings_of_an_architecture_give_the_same_bits() {
     for arch in ARCHS {
         for seed in 0..4 {
-            let compiled = Compiled::new(&random(&mut Gen::new(seed), DType::F16), seed);
+            let compiled = Compiled::new(random_matmul(&mut Gen::new(seed), DType::F16), seed);
             let (want, tiled, _) = compiled.run(arch, None);
             assert_eq!(tiled, 1);
             for tiling in tilings(arch) {
@@ -215,7 +140,7 @@ fn what_is_no_matmul_of_half_precision_is_refused_with_the_reason() {
             "graph \"m\" {{\n  %0 = Input {{name=\"a\"}} : {a}\n  %1 = Input {{name=\"b\"}} : {b}\n  \
              %2 = MatMul(%0, %1) : {c}\n  return %2\n}}"
         );
-        let compiled = Compiled::new(&text, 1);
+        let compiled = Compiled::new(text::parse(&text).unwrap(), 1);
         let (results, tiled, refused) = compiled.run(Arch::Sm75, None);
         compiled.check(&results, Arch::Sm75);
         assert_eq!(tiled, 0);

@@ -1,7 +1,7 @@
 //! Compute pipelines, made from kernels. Sizes are no part of a kernel, so new dimensions need no new pipeline. What the driver made of
 //! a kernel is cached on disk, where the driver gives it ([`crate::driver_cache`]).
 
-use rlx_gpu::{GpuApi, Job};
+use rlx_gpu::{GpuApi, Job, Source};
 use rlx_ir::{ErrorKind, Result};
 use rlx_kernel::Kernel;
 use rlx_kernel::ir::Access;
@@ -48,7 +48,10 @@ impl Gpu {
     /// # Errors
     /// [`rlx_ir::ErrorKind::Device`] for a kernel that the driver rejects.
     pub(crate) fn pipeline(&self, job: &Job<'_>) -> Result<Pipeline> {
-        let &Job { hash, kernel, guarded } = job;
+        let &Job { hash, source, guarded } = job;
+        let Source::Kernel(kernel) = source else {
+            return Err(self.error(ErrorKind::Internal, "a tile program for a device without matrix units"));
+        };
         let started = rlx_ir::clock::Instant::now();
         let source = self.source(kernel, guarded)?;
         tracing::trace!(kernel = kernel.name, rendered_us = micros(started.elapsed()), "rendered a kernel");
@@ -86,7 +89,8 @@ impl Gpu {
             return Language::Wgsl;
         }
         let kernel = language::trial();
-        match self.pipeline(&Job { hash: kernel.hash(), kernel: &kernel, guarded: false }) {
+        let (hash, source) = (kernel.hash(), Source::Kernel(kernel.into()));
+        match self.pipeline(&Job { hash, source: &source, guarded: false }) {
             Ok(_) => self.language,
             Err(why) => {
                 tracing::warn!(device = %self.name(), %why, "Metal rejects kernels in its own language: they are in WGSL");

@@ -21,6 +21,8 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
     /// How many of them were of a library for matmuls.
     static BLAS_CALLS: Cell<u64> = const { Cell::new(0) };
+    /// How many tile programs ran while this thread waited.
+    static TILE_RUNS: Cell<u64> = const { Cell::new(0) };
     /// The call that fails, and how.
     static FAULT: Cell<Option<(u64, i32)>> = const { Cell::new(None) };
     /// The context of this thread, by vendor. HIP's is that of the present device.
@@ -48,6 +50,16 @@ pub fn count_blas() {
 /// How many calls of a library for matmuls this thread made.
 pub fn blas_count() -> u64 {
     BLAS_CALLS.get()
+}
+
+/// Notes that a tile program ran.
+pub fn count_tiles() {
+    TILE_RUNS.set(TILE_RUNS.get() + 1);
+}
+
+/// How many tile programs ran while this thread waited.
+pub fn tile_count() -> u64 {
+    TILE_RUNS.get()
 }
 
 /// Why the last call of this thread was rejected.

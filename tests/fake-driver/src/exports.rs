@@ -7,8 +7,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use crate::calls::{self, Vendor, counted, current, driver};
-use crate::world::{Context, DEVICES, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
-use crate::{calls::initialise, cuda_c};
+use crate::world::{
+    CUDA_MODELS, Code, Context, DEVICES, HIP_MODELS, HostBytes, Model, Outcome, Rejected, Thing, Work, World,
+    code, reject,
+};
+use crate::{calls::initialise, cuda_c, tiles};
 
 pub type Handle = *mut c_void;
 
@@ -57,20 +60,20 @@ fn launch(
     stream: Handle,
     extra: *mut *mut c_void,
 ) -> Outcome<()> {
-    let Thing::Function(_, kernel) = context.thing(id(function))? else {
+    let Thing::Function(_, code) = context.thing(id(function))? else {
         return reject(code::INVALID_HANDLE, "the handle is of something else than a function");
     };
-    if block != [kernel.workgroup, 1, 1] {
+    if block != [code.workgroup(), 1, 1] {
         return reject(
             code::OUT_OF_RESOURCES,
-            format!("blocks of {block:?}, the kernel is for {}", kernel.workgroup),
+            format!("blocks of {block:?}, the kernel is for {}", code.workgroup()),
         );
     }
     if grid[0] == 0 || grid[1] == 0 || grid[2] != 1 {
         return reject(code::INVALID_VALUE, format!("a grid of {grid:?}"));
     }
     let bytes = packed(vendor, extra)?;
-    let want = 8 * (1 + kernel.buffers.len() + usize::from(kernel.can_fail()));
+    let want = 8 * (1 + code.buffers().len() + usize::from(code.can_fail()));
     if bytes.len() != want {
         return reject(
             code::INVALID_VALUE,
@@ -80,7 +83,7 @@ fn launch(
     let arguments =
         bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect();
     let groups = i64::from(grid[0]) * i64::from(grid[1]);
-    context.give(id(stream), Work::Launch { kernel, groups, arguments })
+    context.give(id(stream), Work::Launch { code, groups, arguments })
 }
 
 /// The arguments of a launch as one buffer.
@@ -114,7 +117,7 @@ fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u8>> {
 const MAGIC: &[u8; 8] = b"RLXFAKE1";
 
 /// Loads a code object of this library's compilers.
-fn image(of: *const c_void) -> Outcome<cuda_c::Function> {
+fn image(of: *const c_void) -> Outcome<(String, Code)> {
     let invalid = |why: &str| Rejected { code: code::INVALID_IMAGE, why: why.into() };
     // SAFETY: an image begins with eight bytes and its length.
     let (magic, len) = unsafe { (of.cast::<[u8; 8]>().read(), of.cast::<[u8; 16]>().read()) };
@@ -124,15 +127,31 @@ fn image(of: *const c_void) -> Outcome<cuda_c::Function> {
     let len = u64::from_le_bytes(len[8..].try_into().unwrap_or_default()) as usize;
     // SAFETY: as many bytes as it says.
     let source = unsafe { std::slice::from_raw_parts(of.cast::<u8>().add(16), len) };
-    cuda_c::compile(&String::from_utf8_lossy(source)).map_err(|why| invalid(&why))
+    code_of(&String::from_utf8_lossy(source)).map_err(|why| invalid(&why))
+}
+
+/// A function by its name and what it does.
+fn code_of(source: &str) -> cuda_c::Compiled<(String, Code)> {
+    match tiles::compile(source) {
+        Some(function) => function.map(|function| (function.name, Code::Tiles(function.program))),
+        None => cuda_c::compile(source).map(|function| (function.name, Code::Kernel(function.kernel))),
+    }
 }
 
 const NAME: &[u8] = b"RLX's interpreter\0";
 
-fn attribute(vendor: Vendor, number: c_int) -> Outcome<c_int> {
+fn model(vendor: Vendor, device: usize) -> Model {
+    match vendor {
+        Vendor::Cuda => CUDA_MODELS[device],
+        Vendor::Hip => HIP_MODELS[device],
+    }
+}
+
+fn attribute(vendor: Vendor, number: c_int, device: usize) -> Outcome<c_int> {
+    let (major, minor) = model(vendor, device).numbers;
     let known = match vendor {
-        Vendor::Cuda => [(1, 1024), (8, 48 << 10), (75, 9), (76, 0)],
-        Vendor::Hip => [(56, 1024), (74, 64 << 10), (23, 9), (61, 0)],
+        Vendor::Cuda => [(1, 1024), (8, 48 << 10), (75, major), (76, minor)],
+        Vendor::Hip => [(56, 1024), (74, 64 << 10), (23, major), (61, minor)],
     };
     let found = known.iter().find(|(known, _)| *known == number);
     found
@@ -181,7 +200,7 @@ exports! {
         Ok(())
     });
     [Cuda cuDeviceGetAttribute, Hip hipDeviceGetAttribute] (to: *mut c_int, number: c_int, device: c_int) |vendor|
-        driver(vendor, |world| { device_of(world, device)?; give(to, attribute(vendor, number)?) });
+        driver(vendor, |world| { let device = device_of(world, device)?; give(to, attribute(vendor, number, device)?) });
     [Cuda cuMemAlloc_v2, Hip hipMalloc] (to: *mut u64, bytes: usize) |vendor| driver(vendor, |world| {
         let current = current(vendor, world)?;
         give(to, world.allocate(current, bytes)?)
@@ -219,8 +238,8 @@ exports! {
     [Cuda cuEventSynchronize, Hip hipEventSynchronize] (event: Handle) |vendor| here(vendor, |context| context.wait_event(id(event)));
     [Cuda cuModuleLoadData, Hip hipModuleLoadData] (to: *mut Handle, from: *const c_void) |vendor| {
         make(vendor, to, |context, new| {
-            let function = image(from)?;
-            context.add(new, Thing::Module(function.name, Arc::new(function.kernel)));
+            let (name, code) = image(from)?;
+            context.add(new, Thing::Module(name, Arc::new(code)));
             Ok(())
         })
     };
@@ -231,8 +250,8 @@ exports! {
             // SAFETY: a terminated string.
             let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
             match context.thing(id(module))? {
-                Thing::Module(known, kernel) if known == name => {
-                    context.add(new, Thing::Function(id(module), kernel));
+                Thing::Module(known, code) if known == name => {
+                    context.add(new, Thing::Function(id(module), code));
                     Ok(())
                 }
                 Thing::Module(..) => reject(code::NOT_FOUND, format!("the module has no function {name:?}")),
@@ -363,8 +382,13 @@ fn compile(vendor: Vendor, of: Handle, options: &[String]) -> Outcome<()> {
             return reject(INVALID_OPTION, format!("option {option:?}"));
         }
     }
-    match cuda_c::compile(&program.source) {
-        Ok(_) => {
+    let compiled = preprocessed(vendor, &program.source).and_then(|source| match source {
+        Some(source) => code_of(&source).and_then(|(_, code)| runs_on(vendor, &code, options)),
+        // There is nothing in it.
+        None => Ok(()),
+    });
+    match compiled {
+        Ok(()) => {
             program.code = MAGIC.to_vec();
             program.code.extend((program.source.len() as u64).to_le_bytes());
             program.code.extend(program.source.as_bytes());
@@ -376,6 +400,44 @@ fn compile(vendor: Vendor, of: Handle, options: &[String]) -> Outcome<()> {
             reject(COMPILATION, why)
         }
     }
+}
+
+/// A source behind the directives that it begins with, of which `#if defined`, `#error` and `#endif` are known; `None` where nothing is left.
+/// HIP's compiler defines the name of the architecture of the thread's device.
+fn preprocessed(vendor: Vendor, source: &str) -> cuda_c::Compiled<Option<String>> {
+    let units = model(vendor, calls::device()).units;
+    let defined = units.filter(|_| vendor == Vendor::Hip).map(|arch| format!("__{}__", arch.name()));
+    let (mut holds, mut rest) = (true, source);
+    while let Some((line, behind)) = rest.split_once('\n').filter(|(line, _)| line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix("#if defined(").and_then(|l| l.strip_suffix(')')) {
+            holds = defined.as_deref() == Some(name);
+        } else if let Some(text) = line.strip_prefix("#error ") {
+            if holds {
+                return Err(format!("error: {text}"));
+            }
+        } else if line == "#endif" {
+            holds = true;
+        } else {
+            return Err(format!("{line:?}"));
+        }
+        rest = behind;
+    }
+    Ok((!rest.trim().is_empty()).then(|| rest.to_owned()))
+}
+
+/// Whether the architecture that code is compiled for has the instructions of a tile program.
+fn runs_on(vendor: Vendor, code: &Code, options: &[String]) -> cuda_c::Compiled<()> {
+    let Code::Tiles(program) = code else { return Ok(()) };
+    let wants = program.arch.name();
+    let has = match vendor {
+        Vendor::Cuda => {
+            let number = |name: &str| name.strip_prefix("sm_").and_then(|n| n.parse::<u32>().ok());
+            let target = options.iter().find_map(|o| number(o.strip_prefix("--gpu-architecture=")?));
+            number(wants).is_some_and(|least| target.is_some_and(|target| least <= target))
+        }
+        Vendor::Hip => model(vendor, calls::device()).units == Some(program.arch),
+    };
+    if has { Ok(()) } else { Err(format!("instructions of {wants}, which the target does not have")) }
 }
 
 /// Copies bytes to where the caller has room for them.
@@ -429,4 +491,10 @@ pub extern "C" fn rlx_fake_fail(after: u64, code: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn rlx_fake_calls() -> u64 {
     calls::count()
+}
+
+/// How many tile programs ran while this thread waited.
+#[unsafe(no_mangle)]
+pub extern "C" fn rlx_fake_tile_runs() -> u64 {
+    calls::tile_count()
 }

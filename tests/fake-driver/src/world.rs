@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rlx_kernel::Kernel;
 use rlx_kernel::interp::{Binding, Pools, dispatch};
-use rlx_kernel::ir::Access;
+use rlx_kernel::ir::{Access, BufferDecl};
+use rlx_tile::{Arch, Program};
 
 /// The numbers that both vendors have for these errors.
 pub mod code {
@@ -43,12 +44,82 @@ pub fn reject<T>(code: i32, why: impl Into<String>) -> Outcome<T> {
 }
 
 /// How many devices there are, and how much memory each has.
-pub const DEVICES: usize = 4;
+pub const DEVICES: usize = 5;
 const MEMORY: usize = 4 << 30;
 /// Device memory begins here: no address of the host's.
 const FIRST_ADDRESS: u64 = 0x7a00_0000_0000;
 /// What memory holds that nobody wrote.
 const POISON: u8 = 0xA5;
+
+/// What a code object has: a kernel, or a tile program.
+#[derive(Debug)]
+pub enum Code {
+    Kernel(Kernel),
+    Tiles(Program),
+}
+
+impl Code {
+    pub fn workgroup(&self) -> u32 {
+        match self {
+            Code::Kernel(kernel) => kernel.workgroup,
+            Code::Tiles(program) => program.workgroup(),
+        }
+    }
+
+    pub fn buffers(&self) -> &[BufferDecl] {
+        match self {
+            Code::Kernel(kernel) => &kernel.buffers,
+            Code::Tiles(program) => &program.buffers,
+        }
+    }
+
+    pub fn can_fail(&self) -> bool {
+        matches!(self, Code::Kernel(kernel) if kernel.can_fail())
+    }
+
+    fn uniforms(&self) -> usize {
+        match self {
+            Code::Kernel(kernel) => kernel.uniforms.len(),
+            Code::Tiles(program) => program.uniforms.len(),
+        }
+    }
+
+    /// What the address of a buffer must be a multiple of: an element, or what lanes copy at once.
+    fn align(&self, decl: &BufferDecl) -> u64 {
+        match self {
+            Code::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
+            Code::Tiles(_) => 16,
+        }
+    }
+}
+
+/// A device of a vendor's: major and minor number of what it can do, and the architecture of its matrix units.
+#[derive(Debug, Clone, Copy)]
+pub struct Model {
+    pub numbers: (i32, i32),
+    pub units: Option<Arch>,
+}
+
+const fn model(major: i32, minor: i32, units: Option<Arch>) -> Model {
+    Model { numbers: (major, minor), units }
+}
+
+/// Hopper, Ampere, Turing, Pascal, Blackwell.
+pub const CUDA_MODELS: [Model; DEVICES] = [
+    model(9, 0, Some(Arch::Sm80)),
+    model(8, 0, Some(Arch::Sm80)),
+    model(7, 5, Some(Arch::Sm75)),
+    model(6, 1, None),
+    model(12, 0, Some(Arch::Sm80)),
+];
+/// gfx90a, gfx1100, gfx1200, gfx906, gfx942.
+pub const HIP_MODELS: [Model; DEVICES] = [
+    model(9, 0, Some(Arch::Gfx90a)),
+    model(11, 0, Some(Arch::Gfx1100)),
+    model(12, 0, Some(Arch::Gfx1200)),
+    model(9, 0, None),
+    model(9, 4, Some(Arch::Gfx90a)),
+];
 
 /// A piece of work.
 #[derive(Debug, Clone)]
@@ -57,7 +128,7 @@ pub enum Work {
     ToDevice { to: u64, from: HostBytes },
     ToHost { to: u64, from: u64, bytes: usize },
     OnDevice { to: u64, from: u64, bytes: usize },
-    Launch { kernel: Arc<Kernel>, groups: i64, arguments: Vec<u64> },
+    Launch { code: Arc<Code>, groups: i64, arguments: Vec<u64> },
     Multiply(Box<blas::Product>),
     Event(u64),
 }
@@ -86,8 +157,8 @@ struct Stream {
 #[derive(Debug, Clone)]
 pub enum Thing {
     Event,
-    Module(String, Arc<Kernel>),
-    Function(u64, Arc<Kernel>),
+    Module(String, Arc<Code>),
+    Function(u64, Arc<Code>),
     Graph(Vec<Work>),
     Executable(Vec<Work>),
     /// A handle of a library for matmuls.
@@ -362,8 +433,8 @@ impl Context {
     /// Gives a stream work.
     pub fn give(&mut self, stream: u64, work: Work) -> Outcome<()> {
         let uses = self.uses(&work)?;
-        if let Work::Launch { kernel, arguments, .. } = &work {
-            self.check_arguments(kernel, arguments)?;
+        if let Work::Launch { code, arguments, .. } = &work {
+            check_arguments(code, arguments)?;
         }
         if let Some(recording) = &mut self.stream(stream)?.recording {
             if matches!(work, Work::Event(_)) {
@@ -383,17 +454,6 @@ impl Context {
             host.fill(POISON);
         }
         self.stream(stream)?.pending.push_back(work);
-        Ok(())
-    }
-
-    /// Whether each argument begins a range that the kernel's buffer may be in.
-    fn check_arguments(&self, kernel: &Kernel, arguments: &[u64]) -> Outcome<()> {
-        for (decl, &at) in kernel.buffers.iter().zip(arguments.get(1..).unwrap_or_default()) {
-            let bytes = (decl.dtype.bits() / 8).max(1) as u64;
-            if at % bytes != 0 {
-                return reject(code::MISALIGNED, format!("{at:#x} for elements of {bytes} bytes"));
-            }
-        }
         Ok(())
     }
 
@@ -481,18 +541,18 @@ impl Context {
                 let copy = self.pools.0[from.pool][from.offset..from.offset + bytes].to_vec();
                 self.pools.0[to.pool][to.offset..to.offset + bytes].copy_from_slice(&copy);
             }
-            Work::Launch { kernel, groups, arguments } => self.launch(kernel, *groups, arguments)?,
+            Work::Launch { code, groups, arguments } => self.launch(code, *groups, arguments)?,
             Work::Multiply(product) => self.multiply(product)?,
             Work::Event(_) => {}
         }
         Ok(())
     }
 
-    /// Runs a kernel on the interpreter: uniforms, buffers and, where it can fail, the fault record behind them.
-    fn launch(&mut self, kernel: &Kernel, groups: i64, arguments: &[u64]) -> Outcome<()> {
+    /// Runs code on its interpreter: uniforms, buffers and, where it can fail, the fault record behind them.
+    fn launch(&mut self, code: &Code, groups: i64, arguments: &[u64]) -> Outcome<()> {
         let gone = |r: Rejected| Rejected { code: code::ILLEGAL_ADDRESS, ..r };
-        let count = kernel.uniforms.len();
-        let words = count + usize::from(kernel.can_fail());
+        let count = code.uniforms();
+        let words = count + usize::from(code.can_fail());
         let (_, u) = self.range(arguments[0], 4 * words).map_err(gone)?;
         let pool = &self.pools.0[u.pool];
         let word = |i: usize| {
@@ -500,9 +560,9 @@ impl Context {
             pool.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, i32::from_le_bytes)
         };
         let uniforms: Vec<i32> = (0..count).map(word).collect();
-        let step = if kernel.can_fail() { word(count) } else { 0 };
+        let step = if code.can_fail() { word(count) } else { 0 };
         let mut bindings = Vec::new();
-        for (decl, &at) in kernel.buffers.iter().zip(&arguments[1..]) {
+        for (decl, &at) in code.buffers().iter().zip(&arguments[1..]) {
             let mut binding = self.range(at, 1).map_err(gone)?.1;
             // What is bound for words has whole words.
             if decl.access == Access::Atomic {
@@ -510,9 +570,21 @@ impl Context {
             }
             bindings.push(binding);
         }
+        let wrong = |why: String| Rejected { code: code::ILLEGAL_ADDRESS, why };
+        let kernel = match code {
+            Code::Kernel(kernel) => kernel,
+            Code::Tiles(program) => {
+                if rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
+                    return Err(wrong(format!("a grid of {groups} workgroups, the program has more")));
+                }
+                crate::calls::count_tiles();
+                let ran = rlx_tile::interp::run(program, &uniforms, &mut self.pools, &bindings);
+                return ran.map(drop).map_err(|e| wrong(e.to_string()));
+            }
+        };
         let fault = dispatch(kernel, groups, &uniforms, &bindings, &mut self.pools);
-        let fault = fault.map_err(|e| Rejected { code: code::ILLEGAL_ADDRESS, why: e.to_string() })?;
-        if let (Some(fault), Some(&record)) = (fault, arguments.last().filter(|_| kernel.can_fail())) {
+        let fault = fault.map_err(|e| wrong(e.to_string()))?;
+        if let (Some(fault), Some(&record)) = (fault, arguments.last().filter(|_| code.can_fail())) {
             let (_, record) = self.range(record, 16).map_err(gone)?;
             let record = &mut self.pools.0[record.pool][record.offset..record.offset + 16];
             let first = record[..4] == [0; 4];
@@ -525,4 +597,15 @@ impl Context {
         }
         Ok(())
     }
+}
+
+/// Whether each argument begins a range that the code's buffer may be in.
+fn check_arguments(code: &Code, arguments: &[u64]) -> Outcome<()> {
+    for (decl, &at) in code.buffers().iter().zip(arguments.get(1..).unwrap_or_default()) {
+        let bytes = code.align(decl);
+        if at % bytes != 0 {
+            return reject(code::MISALIGNED, format!("{at:#x} for accesses of {bytes} bytes"));
+        }
+    }
+    Ok(())
 }

@@ -51,7 +51,7 @@ pub fn with_memory(backend: &SimtBackend, most: u64) -> SimtBackend {
     backend.clone().with_limits(Lowered { max_memory_bytes: Some(most), ..Lowered::default() })
 }
 
-/// The fake GPUs but the first for one test at a time: that is where GPUs are lost. The runtime loses the second, damaged modules the
+/// The fake GPUs but the first for one test at a time: that is where GPUs are lost, and each is of another architecture. The runtime loses the second, damaged modules the
 /// third, and calls without the runtime the fourth, so that none finds what another one left.
 pub fn second_gpu() -> MutexGuard<'static, ()> {
     static TAKEN: Mutex<()> = Mutex::new(());
@@ -117,8 +117,13 @@ impl Fake {
         self.count(b"rlx_fake_blas_calls")
     }
 
+    /// How many tile programs ran while this thread waited.
+    pub fn tile_runs(&self) -> u64 {
+        self.count(b"rlx_fake_tile_runs")
+    }
+
     fn count(&self, name: &[u8]) -> u64 {
-        // SAFETY: the library declares both so.
+        // SAFETY: the library declares all of them so.
         let calls = unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(name) }.expect("a function");
         // SAFETY: it only reads.
         unsafe { calls() }

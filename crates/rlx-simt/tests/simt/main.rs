@@ -13,3 +13,4 @@ mod missing;
 mod models;
 mod rejections;
 mod threads;
+mod tiles;

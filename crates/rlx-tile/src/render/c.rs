@@ -2,7 +2,7 @@
 //! its `simdgroup_matrix`. No header is included but those of Metal's standard library, so that NVRTC or hiprtc alone compiles it.
 //!
 //! Arguments are those of kernels ([`rlx_kernel::render`]): the uniforms, then the buffers. Loops whose size is known are unrolled, so that
-//! arrays of registers are registers.
+//! arrays of registers are registers. The declarations of the program stand before it as comments.
 
 mod body;
 mod fragments;
@@ -32,10 +32,8 @@ pub fn source(program: &Program, entry: &str) -> Result<String> {
     crate::verify::verify(program)?;
     let program = &crate::expand::expand(program);
     crate::verify::verify(program)?;
-    let name: String =
-        program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let prelude = Language(program.arch.vendor()).prelude();
-    let mut out = format!("// {name}\n{prelude}{}", instructions(program));
+    let mut out = format!("{}{prelude}{}", crate::text::declared(program), instructions(program));
     head(program, entry, &mut out)?;
     declarations(program, &mut out)?;
     Body::new(program, &mut out).write()?;

@@ -33,13 +33,9 @@ pub struct StepLaunch {
 /// # Errors
 /// Why there is none.
 pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<StepLaunch> {
-    let parts = MatMulParts::of(step)?;
-    let refused = |why: String| Unscheduled(why);
-    if !matches!(parts.dtype, DType::F16 | DType::BF16) || Atom::of(arch, parts.dtype).is_none() {
-        return Err(refused(format!("{} has no matrix instruction of {}", arch.name(), parts.dtype)));
-    }
-    let suited = tiling_for(arch, parts.m, parts.n).ok_or_else(|| refused("no tilings".to_owned()))?;
-    let tiling = tiling.copied().unwrap_or(suited);
+    let (parts, refused) = (parts(arch, step)?, |why: String| Unscheduled(why));
+    let suited = tilings_for(arch, &parts).first().copied();
+    let tiling = tiling.copied().or(suited).ok_or_else(|| refused("no tilings".to_owned()))?;
     let [left, right] = parts.operands;
     let matrices = [
         Matrix::of(&parts, left, (parts.m, parts.k)),
@@ -69,14 +65,38 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
     Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups })
 }
 
-/// The largest tiling whose tile is no larger than the result; the smallest where all are. Sizes that are open count as large. Not measured.
-fn tiling_for(arch: Arch, m: Extent, n: Extent) -> Option<Tiling> {
+/// The tilings of a step, the one that suits its sizes first. All give the same bits.
+///
+/// # Errors
+/// Why it has none.
+pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
+    Ok(tilings_for(arch, &parts(arch, step)?))
+}
+
+/// Whether steps of [`step()`] multiply elements of this type on the architecture.
+pub fn multiplies(arch: Arch, dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16) && Atom::of(arch, dtype).is_some()
+}
+
+fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
+    let parts = MatMulParts::of(step)?;
+    match multiplies(arch, parts.dtype) {
+        true => Ok(parts),
+        false => Err(Unscheduled(format!("{} has no matrix instruction of {}", arch.name(), parts.dtype))),
+    }
+}
+
+/// The largest tiling whose tile is no larger than the result, or the smallest where all are, before those behind it and then the others.
+/// Sizes that are open count as large. Not measured.
+fn tilings_for(arch: Arch, parts: &MatMulParts<'_>) -> Vec<Tiling> {
     let holds = |size: Extent, tile: u32| {
         size.as_const().is_none_or(|size| i64::from(tile) <= size.saturating_add(15) / 16 * 16)
     };
-    let all = tilings(arch);
-    let fits = all.iter().find(|tiling| holds(m, tiling.tile.0) && holds(n, tiling.tile.1));
-    fits.or(all.last()).copied()
+    let mut all = tilings(arch);
+    let fits = all.iter().position(|tiling| holds(parts.m, tiling.tile.0) && holds(parts.n, tiling.tile.1));
+    let first = fits.unwrap_or(all.len().saturating_sub(1));
+    all.rotate_left(first);
+    all
 }
 
 /// The values of the uniforms of [`Matmul::all_uniforms`] before those of bodies.

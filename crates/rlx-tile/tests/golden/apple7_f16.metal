@@ -1,4 +1,17 @@
-// matmul_f16_64x64x16_2x2_s2
+// program matmul.f16.64x64x16.2x2.s2 for apple7 f16 warps 2x2
+//   b0 f16 read
+//   b1 f16 read
+//   b2 f16 write
+//   uniforms 12
+//   grid [u0, u1] by 64x64 batch [] bands 8
+//   g0 b0 base u3 [u0, u2] strides [u4, 1] batch [] vector 8
+//   g1 b1 base u6 [u1, u2] strides [u7, 1] batch [] vector 8
+//   g2 b2 base u9 [u0, u1] strides [u10, 1] batch [] vector 2
+//   t0 f16[64, 16] stages 2 matrices
+//   t1 f16[64, 16] stages 2 matrices
+//   f0 sum[32, 32]
+//   f1 left[32, 8]
+//   f2 right[8, 32]
 #include <metal_stdlib>
 #if __METAL_VERSION__ < 320
 #error "this needs the Metal Shading Language 3.2"

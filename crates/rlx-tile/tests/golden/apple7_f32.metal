@@ -1,4 +1,17 @@
-// matmul_f32_64x64x16_2x2_s2
+// program matmul.f32.64x64x16.2x2.s2 for apple7 f32 warps 2x2
+//   b0 f16 read
+//   b1 f32 read
+//   b2 f32 write
+//   uniforms 20
+//   grid [u0, u1] by 64x64 batch [u3, u4] bands 8
+//   g0 b0 base u5 [u0, u2] strides [u6, 1] batch [u8, u9] vector 8
+//   g1 b1 base u10 [u2, u1] strides [u11, 1] batch [u13, u14] vector 4
+//   g2 b2 base u15 [u0, u1] strides [u16, 1] batch [u18, u19] vector 2
+//   t0 f32[64, 16] stages 2 matrices
+//   t1 f32[16, 64] stages 2 matrices
+//   f0 sum[32, 32]
+//   f1 left[32, 8]
+//   f2 right[8, 32]
 #include <metal_stdlib>
 #if __METAL_VERSION__ < 320
 #error "this needs the Metal Shading Language 3.2"

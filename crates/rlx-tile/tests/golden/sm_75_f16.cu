@@ -1,4 +1,17 @@
-// matmul_f16_64x64x32_2x2_s2
+// program matmul.f16.64x64x32.2x2.s2 for sm_75 f16 warps 2x2
+//   b0 f16 read
+//   b1 f16 read
+//   b2 f16 write
+//   uniforms 12
+//   grid [u0, u1] by 64x64 batch [] bands 8
+//   g0 b0 base u3 [u0, u2] strides [u4, 1] batch [] vector 8
+//   g1 b1 base u6 [u2, u1] strides [u7, 1] batch [] vector 8
+//   g2 b2 base u9 [u0, u1] strides [u10, 1] batch [] vector 2
+//   t0 f16[64, 32] stages 2 swizzle 2 >> 1
+//   t1 f16[32, 64] stages 2 swizzle 3 >> 0
+//   f0 sum[32, 32]
+//   f1 left[32, 16]
+//   f2 right[16, 32]
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef long long i64;
 __device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }

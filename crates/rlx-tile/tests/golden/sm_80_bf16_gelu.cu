@@ -1,4 +1,18 @@
-// matmul_bf16_128x128x32_2x2_s3
+// program matmul.bf16.128x128x32.2x2.s3 for sm_80 bf16 warps 2x2
+//   b0 bf16 read
+//   b1 bf16 read
+//   b2 bf16 write
+//   b3 f32 read
+//   uniforms 12
+//   grid [u0, u1] by 128x128 batch [] bands 8
+//   g0 b0 base u3 [u0, u2] strides [u4, 1] batch [] vector 8
+//   g1 b1 base u6 [u2, u1] strides [u7, 1] batch [] vector 8
+//   g2 b2 base u9 [u0, u1] strides [u10, 1] batch [] vector 2
+//   t0 bf16[128, 32] stages 3 swizzle 2 >> 1
+//   t1 bf16[32, 128] stages 3 swizzle 3 >> 0
+//   f0 sum[64, 64]
+//   f1 left[64, 16]
+//   f2 right[16, 64]
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef long long i64;
 __device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }

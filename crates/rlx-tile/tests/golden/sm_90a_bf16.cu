@@ -1,4 +1,17 @@
-// matmul_bf16_64x64x64_4x1_s4
+// program matmul.bf16.64x64x64.4x1.s4 for sm_90a bf16 warps 4x1
+//   b0 bf16 read
+//   b1 bf16 read
+//   b2 bf16 write
+//   uniforms 12
+//   grid [u0, u1] by 64x64 batch [] bands 8
+//   g0 b2 base u9 [u0, u1] strides [u10, 1] batch [] vector 2
+//   p0 b0 base u3 panels [64, u2] batch []
+//   p1 b1 base u6 panels [64, u2] batch []
+//   s0 panel[64, 64] stages 4
+//   s1 panel[64, 64] stages 4
+//   m0 barrier stages 4 arrivals 1
+//   m1 barrier stages 4 arrivals 4
+//   f0 sum[16, 64]
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef long long i64;
 __device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }

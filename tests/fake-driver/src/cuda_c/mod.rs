@@ -11,7 +11,7 @@ mod statements;
 use std::collections::HashMap;
 
 use rlx_kernel::Kernel;
-use rlx_kernel::ir::{Stmt, Ty, Value};
+use rlx_kernel::ir::{BufferDecl, Stmt, Ty, Value};
 
 use lexer::{Token, tokens};
 
@@ -37,6 +37,29 @@ pub fn compile(source: &str) -> Compiled<Function> {
     let function = parser.function().map_err(|what| format!("line {}: {what}", parser.line()))?;
     rlx_kernel::verify::verify(&function.kernel).map_err(|e| e.to_string())?;
     Ok(function)
+}
+
+/// Compiles statements over buffers, uniforms and variables that stand before them, to a kernel of one invocation.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub fn compile_body(
+    source: &str,
+    buffers: Vec<BufferDecl>,
+    uniforms: Vec<String>,
+    vars: Vec<Ty>,
+) -> Compiled<Kernel> {
+    let source = format!("{source}}}\n");
+    let tokens = tokens(&source, 1)?;
+    let mut parser = Parser::new(&tokens);
+    parser.kernel = Kernel { buffers, uniforms, vars, workgroup: 1, ..parser.kernel };
+    parser.block().map_err(|what| format!("line {} of a body: {what}", parser.line()))?;
+    if let Some(more) = parser.peek() {
+        return Err(format!("{more:?} behind a body"));
+    }
+    let body = parser.blocks.pop().unwrap_or_default();
+    parser.kernel.body = std::mem::take(&mut parser.constants).into_iter().chain(body).collect();
+    Ok(parser.kernel)
 }
 
 /// An expression.

@@ -8,7 +8,7 @@ use rlx_ir::LirModule;
 use rlx_ir::lir::StepKind;
 use rlx_ir::text::with_origins;
 use rlx_onnx::Survey;
-use rlx_opt::{PassRecord, PrecisionReport};
+use rlx_opt::{PassRecord, PrecisionReport, Target};
 use rlx_runtime::{KernelDispatchReport, SplitPlan};
 use serde_json::{Value as Json, json};
 
@@ -62,32 +62,41 @@ pub struct Step {
     /// The nodes of the model that it comes from: in short, and all of them.
     name: String,
     origins: Vec<String>,
+    /// By which schedule the device does it, where it tells.
+    schedule: Option<String>,
 }
 
 impl Step {
-    fn of(lir: &LirModule, step: &rlx_ir::lir::Step) -> Self {
+    fn of(lir: &LirModule, step: &rlx_ir::lir::Step, target: &dyn Target) -> Self {
         let (graph, node) = (&lir.graph, lir.graph.node(step.node));
         let op = match &step.kind {
             StepKind::Copy => "Copy".to_owned(),
             StepKind::Op(op) => op_name(op),
         };
         let origins = graph.origins().names(node.origin).into_iter().map(str::to_owned).collect();
-        Step { op, node: node.describe(), name: graph.label(step.node), origins }
+        let schedule = target.schedule(step, lir);
+        Step { op, node: node.describe(), name: graph.label(step.node), origins, schedule }
     }
 
     fn json(&self) -> Json {
-        json!({ "op": self.op, "node": self.node, "name": self.name, "origins": self.origins })
+        json!({
+            "op": self.op, "node": self.node, "name": self.name, "origins": self.origins,
+            "schedule": self.schedule,
+        })
     }
 }
 
 impl Module {
-    /// Of this one.
-    pub fn of(lir: &LirModule) -> Self {
+    /// Of this one, compiled for `target`.
+    pub fn of(lir: &LirModule, target: &dyn Target) -> Self {
+        let steps = |steps: &[rlx_ir::lir::Step]| {
+            steps.iter().map(|step| Step::of(lir, step, target)).collect::<Vec<Step>>()
+        };
         Module {
             arena_bytes: lir.plan.as_ref().map(|p| p.arena_bytes),
             largest_live_set: lir.plan.as_ref().map(|p| p.largest_live_set),
-            steps: lir.steps.iter().map(|step| Step::of(lir, step)).collect(),
-            init_steps: lir.init.iter().map(|step| Step::of(lir, step)).collect(),
+            steps: steps(&lir.steps),
+            init_steps: steps(&lir.init),
         }
     }
 }
@@ -219,7 +228,15 @@ impl Facts {
             _ => open.to_owned(),
         };
         writeln!(out, "  {:<24} {arena}", "arena")?;
-        writeln!(out, "  {:<24} {} each run, {} once", "steps", module.steps.len(), module.init_steps.len())
+        writeln!(out, "  {:<24} {} each run, {} once", "steps", module.steps.len(), module.init_steps.len())?;
+        let mut schedules: BTreeMap<&str, usize> = BTreeMap::new();
+        for schedule in module.steps.iter().filter_map(|step| step.schedule.as_deref()) {
+            *schedules.entry(schedule).or_default() += 1;
+        }
+        if !schedules.is_empty() {
+            writeln!(out, "\nschedules")?;
+        }
+        schedules.iter().try_for_each(|(schedule, n)| writeln!(out, "  {schedule:<40} {n}"))
     }
 
     fn write_passes(&self, out: &mut String, colours: bool) -> std::fmt::Result {

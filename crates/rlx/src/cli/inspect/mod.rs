@@ -189,7 +189,7 @@ fn model_facts(
         flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
         parameter_bytes: imported.weights.total_bytes(),
         parameters: graph.params().filter_map(|n| n.shape.num_elements()).sum(),
-        module: compiled.as_ref().map(|result| Module::of(&result.lir)),
+        module: compiled.as_ref().map(|result| Module::of(&result.lir, &**pipeline.target())),
         report: compiled
             .as_ref()
             .map_or(report, |result| named_report(result.report.clone(), args.common.device)),
@@ -218,6 +218,7 @@ fn artefact_facts(
         None => (None, job.session.device_id().feature()),
     };
     let model = job.runner.name().to_owned();
+    let pipeline = job.session.try_pipeline(&job.options)?;
     let Prepared { compiled, outputs } = job.runner.prepare_with_progress(given, progress)?;
     let shape = |info: &TensorInfo| info.shape.to_string();
     let graph = &compiled.lir().graph;
@@ -232,7 +233,7 @@ fn artefact_facts(
         flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
         parameter_bytes: bytes,
         parameters: compiled.params().iter().filter_map(|p| p.shape.num_elements()).sum(),
-        module: Some(Module::of(compiled.lir())),
+        module: Some(Module::of(compiled.lir(), &**pipeline.target())),
         report: compiled.dispatch_report().clone(),
         fault: None,
         split: job.session.split_plan(graph, &job.options)?,

@@ -1,0 +1,124 @@
+//! The device as the compiler sees it: what its kernels can do, and who does matmuls.
+
+use rlx_ir::lir::{LirModule, Step, StepKind, View};
+use rlx_ir::op::PackFormat;
+use rlx_ir::{DType, Graph, Node, Op};
+use rlx_kernel::KernelTarget;
+use rlx_opt::{Claim, PoolSpec, Target};
+use rlx_tile::Arch;
+use rlx_tile::atom::Atom;
+
+use crate::{blas, tiles};
+
+/// A device with kernels, and with other means for matmuls.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuTarget {
+    pub(crate) kernels: KernelTarget,
+    /// The architecture of its matrix units.
+    pub(crate) matrix_units: Option<Arch>,
+    /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
+    pub(crate) library: Option<std::result::Result<&'static str, String>>,
+}
+
+/// Who does a matmul.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Library,
+    Tiles,
+    Kernels,
+}
+
+impl GpuTarget {
+    fn uses_library(&self) -> bool {
+        matches!(self.library, Some(Ok(_)))
+    }
+
+    fn matmul(&self, node: &Node, graph: &Graph) -> By {
+        let on_units = |arch| rlx_tile::schedule::multiplies(arch, node.shape.dtype());
+        match node.op {
+            Op::MatMul if self.uses_library() && blas::takes(node, graph) => By::Library,
+            Op::MatMul if self.matrix_units.is_some_and(on_units) => By::Tiles,
+            _ => By::Kernels,
+        }
+    }
+}
+
+/// Whether an element of this type is rounded from the `f32` that a tile program has.
+fn is_stored_by_tiles(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+impl Target for GpuTarget {
+    fn name(&self) -> &str {
+        self.kernels.name()
+    }
+
+    fn claim(&self, node: &Node, graph: &Graph) -> Claim {
+        self.kernels.claim(node, graph)
+    }
+
+    fn pool_spec(&self) -> PoolSpec {
+        self.kernels.pool_spec()
+    }
+
+    fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool {
+        let takes = anchor.is_none_or(|anchor| match self.matmul(anchor, graph) {
+            By::Library => false,
+            By::Tiles => is_stored_by_tiles(op.shape.dtype()),
+            By::Kernels => true,
+        });
+        takes && self.kernels.fuses(anchor, op, graph)
+    }
+
+    /// A library reads memory, and so do tiles: their copies run ahead of what is computed.
+    fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
+        self.matmul(anchor, graph) == By::Kernels && self.kernels.fuses_producer(producer, anchor, graph)
+    }
+
+    fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {
+        self.kernels.reads_view(op, input, view)
+    }
+
+    fn writes_view(&self, op: &Op, view: &View) -> bool {
+        self.kernels.writes_view(op, view)
+    }
+
+    fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {
+        self.kernels.writes_in_place(node, input, graph)
+    }
+
+    /// How a library sums may depend on how many columns there are.
+    fn columns_are_independent(&self, matmul: &Node) -> bool {
+        !self.uses_library() && self.kernels.columns_are_independent(matmul)
+    }
+
+    fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+        self.kernels.pack_format(node, input, graph)
+    }
+
+    fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
+        let tiles = self.matrix_units.and_then(|arch| tiles::name(step, lir, arch, &self.kernels.limits));
+        let own = tiles.or_else(|| self.kernels.schedule(step, lir))?;
+        let alone = matches!(step.kind, StepKind::Op(Op::MatMul));
+        match &self.library {
+            Some(Ok(library)) if alone && blas::takes(lir.graph.node(step.node), &lir.graph) => {
+                Some(format!("{library}, else {own}"))
+            }
+            _ => Some(own),
+        }
+    }
+
+    fn matmul_instructions(&self, dtype: DType) -> Option<String> {
+        let tiles = || {
+            let arch = self.matrix_units.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
+            Some(format!("own kernels, {} of {}", Atom::of(arch, dtype)?.instruction(), arch.name()))
+        };
+        match &self.library {
+            Some(Ok(name)) if blas::multiplies(dtype) => Some((*name).to_owned()),
+            Some(Err(why)) if blas::multiplies(dtype) => {
+                Some(format!("{}: {why}", tiles().unwrap_or_else(|| "own kernels".to_owned())))
+            }
+            _ => tiles().or_else(|| self.kernels.matmul_instructions(dtype)),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Matmuls of f16 and bf16 on matrix units, on the fake driver's GPUs of every architecture: right, with what is fused into them, by tile programs
+//! where there are units, by kernels elsewhere, the same bits for all tilings and numerics, and every fault of a call typed.
+
+use std::sync::Arc;
+
+use rlx_backend::testing::{disagreement, run};
+use rlx_backend::tuning::Tuning;
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
+use rlx_driver::Device;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Gen, random_bindings, random_matmul};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, sym, text};
+use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
+use rlx_simt::{Lowered, SimtBackend};
+
+use crate::common::{Fake, everything, fake, second_gpu, set_params};
+
+/// The fake GPUs, the architecture of their matrix units, and whether these multiply bf16.
+const MODELS: [(Device, usize, Option<&str>, bool); 10] = [
+    (Device::Cuda, 0, Some("sm_80"), true),
+    (Device::Cuda, 1, Some("sm_80"), true),
+    (Device::Cuda, 2, Some("sm_75"), false),
+    (Device::Cuda, 3, None, false),
+    (Device::Cuda, 4, Some("sm_80"), true),
+    (Device::Rocm, 0, Some("gfx90a"), true),
+    (Device::Rocm, 1, Some("gfx1100"), true),
+    (Device::Rocm, 2, Some("gfx1200"), true),
+    (Device::Rocm, 3, None, false),
+    (Device::Rocm, 4, Some("gfx90a"), true),
+];
+
+fn parsed(body: &str) -> Graph {
+    text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
+}
+
+fn module(graph: &Graph, backend: &SimtBackend, options: &CompileOptions) -> Arc<LirModule> {
+    let pipeline = CompilePipeline::new(backend.target(options).unwrap(), options.clone());
+    Arc::new(pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir)
+}
+
+/// The schedules of a module's steps, as the target tells them.
+fn schedules(lir: &LirModule, backend: &SimtBackend, options: &CompileOptions) -> Vec<String> {
+    let target = backend.target(options).unwrap();
+    lir.steps.iter().filter_map(|step| target.schedule(step, lir)).collect()
+}
+
+fn tiled(schedules: &[String]) -> u64 {
+    schedules.iter().filter(|schedule| schedule.starts_with("tiles.")).count() as u64
+}
+
+/// Compiles, and runs three times, the second and third as a graph; as many steps are tile programs as the target says, which is given.
+fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> u64 {
+    let options = CompileOptions::default();
+    let lir = module(graph, backend, &options);
+    let steps = tiled(&schedules(&lir, backend, &options));
+    let mut exec = backend.compile(lir, &options).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    set_params(&mut *exec, bindings).unwrap();
+    let before = Fake::get().tile_runs();
+    for round in 0..3 {
+        if let Some(why) = disagreement(graph, bindings, &mut *exec) {
+            panic!("{} run {round}: {why}\n{graph}", backend.name());
+        }
+    }
+    assert_eq!(Fake::get().tile_runs() - before, 3 * steps, "{}\n{graph}", backend.name());
+    steps
+}
+
+/// A layer: a matmul by a weight, a bias, an activation, a residual.
+fn layer(dtype: DType) -> Graph {
+    wide(dtype, 40)
+}
+
+/// Such a layer of `n` columns.
+fn wide(dtype: DType, n: usize) -> Graph {
+    parsed(&format!(
+        "%0 = Input {{name=\"x\"}} : [seq, 72] {dtype} %1 = Param {{name=\"w\"}} : [72, {n}] {dtype} \
+         %2 = Param {{name=\"b\"}} : [{n}] {dtype} %3 = Input {{name=\"y\"}} : [seq, {n}] {dtype} \
+         %4 = MatMul(%0, %1) : [seq, {n}] {dtype} %5 = Binary.Add(%4, %2) : [seq, {n}] {dtype} \
+         %6 = Activation.Gelu(%5) : [seq, {n}] {dtype} %7 = Binary.Add(%6, %3) : [seq, {n}] {dtype} return %7"
+    ))
+}
+
+fn rows(graph: &Graph, count: usize) -> Bindings {
+    random_bindings(graph, &DimBinding::from_pairs(&[(sym::SEQ, count)]), 7)
+}
+
+#[test]
+fn a_layer_is_one_tile_program_where_there_are_units_for_its_type() {
+    let _alone = second_gpu();
+    for (device, ordinal, units, brain) in MODELS {
+        let backend = fake(device, ordinal);
+        let machine = backend.machine().unwrap();
+        assert_eq!(machine.contains("matrix units"), units.is_some(), "{machine}");
+        for (dtype, on_units) in [(DType::F16, units.is_some()), (DType::BF16, brain), (DType::F32, false)] {
+            let (graph, options) = (layer(dtype), CompileOptions::default());
+            let found = schedules(&module(&graph, &backend, &options), &backend, &options);
+            assert_eq!(found.len(), 1, "{device} {ordinal}: {found:?}");
+            assert_eq!(tiled(&found), u64::from(on_units), "{device} {ordinal} {dtype}: {found:?}");
+            if on_units {
+                assert!(found[0].contains(units.unwrap()), "{found:?}");
+            }
+            let told = backend.target(&options).unwrap().matmul_instructions(dtype);
+            assert_eq!(told.is_some_and(|told| told.contains(units.unwrap_or("none"))), on_units);
+            for count in [1, 33] {
+                assert_eq!(check(&graph, &rows(&graph, count), &backend), u64::from(on_units));
+            }
+        }
+    }
+}
+
+#[test]
+fn random_matmuls_with_what_is_around_them_agree_with_the_oracle() {
+    let _alone = second_gpu();
+    for (device, ordinal, units, brain) in MODELS {
+        let Some(arch) = units else { continue };
+        let backend = fake(device, ordinal);
+        let cases = if everything() { 100 } else { 12 };
+        for seed in 0..cases {
+            let mut g = Gen::new(seed + 1000 * ordinal as u64);
+            let dtype = if brain { g.pick(&[DType::F16, DType::BF16]) } else { DType::F16 };
+            let graph = random_matmul(&mut g, dtype);
+            let bindings = random_bindings(&graph, &DimBinding::new(), seed);
+            oracle::bind_dims(&graph, &bindings).unwrap();
+            assert_eq!(check(&graph, &bindings, &backend), 1, "{arch} seed {seed}\n{graph}");
+        }
+    }
+}
+
+fn outputs(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Vec<Vec<u8>> {
+    set_params(exec, bindings).unwrap();
+    run(exec, bindings).unwrap()
+}
+
+#[test]
+fn all_tilings_and_numerics_give_the_same_bits() {
+    let _alone = second_gpu();
+    let graph = layer(DType::F16);
+    let bindings = rows(&graph, 70);
+    for (device, ordinal, units, _) in MODELS {
+        if units.is_none() {
+            continue;
+        }
+        let (backend, strict) = (fake(device, ordinal), CompileOptions::default().numerics(Numerics::Strict));
+        let fast = CompileOptions::default().numerics(Numerics::Fast);
+        let lir = module(&graph, &backend, &strict);
+        let first = outputs(&mut *backend.compile(Arc::clone(&lir), &strict).unwrap(), &bindings);
+        let of_fast = backend.compile(module(&graph, &backend, &fast), &fast);
+        assert!(outputs(&mut *of_fast.unwrap(), &bindings) == first, "{device} {ordinal}: numerics");
+        let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+        assert_eq!(key.variants[0], schedules(&lir, &backend, &strict)[0]);
+        for variant in 1..key.variants.len() {
+            let mut tuning = Tuning::default();
+            tuning.choose(&key, variant);
+            let cache = CompileCache { tuning, ..CompileCache::default() };
+            let mut exec = backend.compile_cached(Arc::clone(&lir), &strict, &cache).unwrap();
+            assert!(outputs(&mut *exec, &bindings) == first, "{device} {ordinal}: {}", key.variants[variant]);
+        }
+    }
+}
+
+#[test]
+fn limits_choose_another_tiling() {
+    let _alone = second_gpu();
+    let graph = wide(DType::F16, 200);
+    let (bindings, options) = (rows(&graph, 40), CompileOptions::default());
+    for (device, ordinal, units, _) in MODELS {
+        if units.is_none() {
+            continue;
+        }
+        let own = fake(device, ordinal);
+        let lowered = own.clone().with_limits(Lowered { max_workgroup: Some(64), ..Lowered::default() });
+        let of = |backend: &SimtBackend| schedules(&module(&graph, backend, &options), backend, &options);
+        assert_ne!(of(&own), of(&lowered));
+        for backend in [own, lowered] {
+            assert_eq!(check(&graph, &bindings, &backend), 1, "{device} {ordinal}");
+        }
+    }
+}
+
+/// Compiles, runs three times (the second and third as a graph) and reads the output.
+fn work(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> rlx_ir::Result<Vec<Vec<u8>>> {
+    let options = CompileOptions::default();
+    let lir = CompilePipeline::new(backend.target(&options)?, options.clone()).compile(graph)?.lir;
+    let mut exec = backend.compile(Arc::new(lir), &options)?;
+    set_params(&mut *exec, bindings)?;
+    run(&mut *exec, bindings)?;
+    run(&mut *exec, bindings)?;
+    run(&mut *exec, bindings)
+}
+
+#[test]
+fn each_call_fails_in_turn() {
+    let _alone = second_gpu();
+    let (fake_driver, graph) = (Fake::get(), layer(DType::F16));
+    let bindings = rows(&graph, 20);
+    for (device, ordinal, code, kind) in [
+        (Device::Cuda, 0, 1, ErrorKind::Device),
+        (Device::Rocm, 0, 2, ErrorKind::OutOfMemory),
+        (Device::Rocm, 1, 700, ErrorKind::Device),
+    ] {
+        let backend = fake(device, ordinal);
+        let want = work(&graph, &bindings, &backend).unwrap();
+        let before = fake_driver.calls();
+        assert!(work(&graph, &bindings, &backend).unwrap() == want);
+        let (calls, mut reported) = (fake_driver.calls() - before, 0);
+        for call in 1..=calls {
+            fake_driver.fail(call, code);
+            match work(&graph, &bindings, &backend) {
+                Ok(found) => assert!(found == want, "{device}, call {call}"),
+                Err(e) => {
+                    reported += 1;
+                    assert_eq!((e.kind(), e.device().is_some()), (kind, true), "{device}, call {call}: {e}");
+                }
+            }
+            fake_driver.fail(0, 0);
+            assert!(work(&graph, &bindings, &backend).unwrap() == want, "{device}, after call {call}");
+        }
+        assert!(2 * reported > calls, "{device}: {reported} of {calls} faults were reported");
+    }
+}

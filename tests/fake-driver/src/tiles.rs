@@ -1,0 +1,236 @@
+//! The C of a tile program, read back to the program.
+//!
+//! The text says in comments what the program declares; a matmul is made again of that and of its epilogue, which the front end of kernels (`cuda_c`)
+//! compiles. What was read is then rendered: every line but those of the epilogue must be equal to what was given, whose epilogue must be the same
+//! wherever it stands. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
+
+use std::fmt::Display;
+
+use rlx_ir::DType;
+use rlx_kernel::ir::{Access, BufferDecl, Ty};
+use rlx_tile::schedule::{Matmul, Operand, Tiling, matmul};
+use rlx_tile::{Arch, Program, Scalar, render};
+
+use crate::cuda_c::{Compiled, compile_body};
+
+/// What the text of a tile program begins with.
+const MARK: &str = "// program ";
+/// What stands before an epilogue.
+const SUM: &str = "float m0 = ";
+
+/// A program, and what its function is called.
+#[derive(Debug)]
+pub struct Function {
+    pub name: String,
+    pub program: Program,
+}
+
+/// Compiles a source; `None` where it is that of a kernel.
+///
+/// # Errors
+/// What is wrong.
+pub fn compile(source: &str) -> Option<Compiled<Function>> {
+    source.starts_with(MARK).then(|| read(source))
+}
+
+fn read(source: &str) -> Compiled<Function> {
+    let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+    let (arch, mut what, tiling) = declared(&lines)?;
+    let text = Text::of(&lines)?;
+    if let Some(body) = &text.body {
+        let vars = vec![Ty::F32, Ty::I32, Ty::I32, Ty::I32];
+        let kernel = compile_body(body, what.all_buffers(), what.all_uniforms(), vars)?;
+        what.epilogue = Some(Scalar::from_kernel(kernel).map_err(said)?);
+    }
+    let program = matmul(arch, &what, &tiling).map_err(said)?;
+    let head = lines.iter().find(|line| line.starts_with("extern")).ok_or("there is no kernel")?;
+    let name = head.split_once(") ").and_then(|(_, rest)| Some(rest.split_once('(')?.0));
+    let name = name.ok_or("a kernel without a name")?.to_owned();
+    let again = render::source(&program, &name).map_err(said)?;
+    let again_lines: Vec<&str> = again.lines().map(str::trim_start).collect();
+    let again = Text::of(&again_lines)?;
+    let differs = text.rest.iter().zip(&again.rest).find(|(a, b)| a != b);
+    if let Some((given, made)) = differs {
+        return Err(format!("{given:?} where the program that was read has {made:?}"));
+    }
+    if text.rest.len() != again.rest.len() {
+        return Err("another number of lines than the program that was read has".to_owned());
+    }
+    Ok(Function { name, program })
+}
+
+fn said(e: impl Display) -> String {
+    e.to_string()
+}
+
+/// Lines without epilogues, and the one that stands in their places.
+struct Text<'s> {
+    rest: Vec<&'s str>,
+    body: Option<String>,
+}
+
+impl<'s> Text<'s> {
+    fn of(lines: &[&'s str]) -> Compiled<Text<'s>> {
+        let (mut rest, mut body): (Vec<&str>, Option<String>) = (Vec::new(), None);
+        let mut at = 0;
+        while at < lines.len() {
+            rest.push(lines[at]);
+            at += 1;
+            if !lines[at - 1].starts_with(SUM) || lines.get(at) != Some(&"{") {
+                continue;
+            }
+            let end = at + block(&lines[at..]).ok_or("an epilogue without an end")?;
+            // The brace, and where the element is.
+            let place = |line: &&&str| line.starts_with("int m");
+            let head = 1 + lines[at + 1..end].iter().take_while(place).count();
+            rest.extend(&lines[at..at + head]);
+            let own: String = lines[at + head..end].iter().map(|line| format!("{line}\n")).collect();
+            if body.as_ref().is_some_and(|body| *body != own) {
+                return Err("epilogues that differ".to_owned());
+            }
+            body = Some(own);
+            at = end;
+        }
+        Ok(Text { rest, body })
+    }
+}
+
+/// The line that closes the block which the first line opens.
+fn block(lines: &[&str]) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, line) in lines.iter().enumerate() {
+        depth = (depth + line.matches('{').count()).checked_sub(line.matches('}').count())?;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// The matmul that the comments declare, without its epilogue.
+fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
+    let comments: Vec<Vec<&str>> = lines
+        .iter()
+        .map_while(|line| line.strip_prefix("// "))
+        .map(|line| line.split([' ', ',']).filter(|word| !word.is_empty()).collect())
+        .collect();
+    let [program, ..] = &comments[..] else { return Err("a program without declarations".to_owned()) };
+    let &["program", name, "for", arch, dtype, "warps", _] = &program[..] else {
+        return Err(format!("{program:?} begins no program"));
+    };
+    let arch = Arch::ALL.into_iter().find(|a| a.name() == arch).ok_or_else(|| format!("{arch:?}"))?;
+    let dtype: DType = dtype.parse().map_err(|_| format!("type {dtype:?}"))?;
+    let grid = find(&comments, "grid")?;
+    let bands = number(grid.last().copied().unwrap_or_default())?;
+    let tiling = tiling(name, bands)?;
+    let mut what = Matmul::new(dtype);
+    what.batch = grid.iter().skip_while(|word| **word != "batch").filter(|word| word.contains('u')).count();
+    let buffers = comments.iter().filter_map(|words| match words[..] {
+        [buffer, dtype, access] if buffer.starts_with('b') => Some((buffer, dtype, access)),
+        _ => None,
+    });
+    let mut declared = Vec::new();
+    for (name, dtype, access) in buffers {
+        let dtype = dtype.parse().map_err(|_| format!("type {dtype:?}"))?;
+        let access = if access == "read" { Access::Read } else { Access::Write };
+        declared.push(BufferDecl { name: name.to_owned(), dtype, access });
+    }
+    if declared.len() < 3 {
+        return Err("a matmul has three buffers".to_owned());
+    }
+    what.buffers = declared.split_off(3);
+    let normal = [("[u0", "u2]"), ("[u2", "u1]"), ("[u0", "u1]")];
+    let mut operands = Vec::new();
+    for (i, buffer) in declared.iter().enumerate() {
+        let view = find(&comments, &format!("g{i}"))?;
+        let vector = number(view.last().copied().unwrap_or_default())?;
+        let transposed = view.get(4..6) != Some(&[normal[i].0, normal[i].1][..]);
+        operands.push(Operand { dtype: buffer.dtype, transposed, vector });
+    }
+    (what.left, what.right, what.result) = (operands[0], operands[1], operands[2]);
+    let uniforms = number(find(&comments, "uniforms")?.get(1).copied().unwrap_or_default())?;
+    what.uniforms = (what.first_uniform()..uniforms as usize).map(|i| format!("u{i}")).collect();
+    Ok((arch, what, tiling))
+}
+
+/// The line of comments that begins with a word.
+fn find<'c, 's>(comments: &'c [Vec<&'s str>], word: &str) -> Compiled<&'c [&'s str]> {
+    let found = comments.iter().find(|words| words.first() == Some(&word));
+    found.map(Vec::as_slice).ok_or_else(|| format!("nothing declares {word:?}"))
+}
+
+fn number(word: &str) -> Compiled<u32> {
+    word.parse().map_err(|_| format!("{word:?} is no number"))
+}
+
+/// The tiling in a name such as `matmul.f16.128x128x32.2x2.s3`.
+fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
+    let numbers = |word: &str| word.split('x').map(number).collect::<Compiled<Vec<u32>>>();
+    let &["matmul", _, tile, warps, stages] = &name.split('.').collect::<Vec<_>>()[..] else {
+        return Err(format!("{name:?} is no matmul"));
+    };
+    let stages = number(stages.trim_start_matches('s'))?;
+    match (&numbers(tile)?[..], &numbers(warps)?[..]) {
+        (&[m, n, k], &[rows, cols]) => Ok(Tiling { tile: (m, n, k), warps: (rows, cols), stages, bands }),
+        _ => Err(format!("{name:?} has no tiling")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of a matmul with a bias behind it.
+    fn text(arch: Arch) -> String {
+        let mut what = Matmul::new(DType::F16);
+        what.batch = 1;
+        what.right.transposed = true;
+        what.buffers = vec![BufferDecl { name: "bias".into(), dtype: DType::F16, access: Access::Read }];
+        what.epilogue = Some(what.scalar("bias", |b, x, place| {
+            let bias = b.load(rlx_kernel::ir::Buffer(3), place.col);
+            b.add(x, bias)
+        }));
+        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8 };
+        render::source(&matmul(arch, &what, &tiling).unwrap(), "k").unwrap()
+    }
+
+    const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
+
+    #[test]
+    fn a_program_is_read_back() {
+        for arch in ARCHS {
+            let function = compile(&text(arch)).expect("a tile program").unwrap();
+            assert_eq!((function.name.as_str(), function.program.arch), ("k", arch));
+            let batch = function.program.grid.batch.len();
+            assert_eq!(
+                (batch, function.program.buffers.len(), function.program.workgroup() / 4),
+                (1, 4, arch.lanes())
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_line_is_noticed() {
+        for arch in ARCHS {
+            let text = text(arch);
+            let lines: Vec<&str> = text.lines().collect();
+            let body = lines.iter().position(|line| line.contains("b3[")).unwrap();
+            for at in 0..lines.len() {
+                let mut left = lines.clone();
+                left.remove(at);
+                let compiled = compile(&(left.join("\n") + "\n"));
+                // Without its first line it is no tile program.
+                assert_eq!(compiled.is_none(), at == 0, "{arch:?}");
+                assert!(compiled.is_none_or(|c| c.is_err()), "{arch:?}: without line {at}: {}", lines[at]);
+            }
+            // An epilogue that is another one at one place, and one that reads where nothing was read before.
+            let one = lines[..body].join("\n") + "\n" + &lines[body].replace("b3[", "b0[") + "\n";
+            let rest = lines[body + 1..].join("\n") + "\n";
+            assert!(compile(&(one + &rest)).unwrap().unwrap_err().contains("differ"), "{arch:?}");
+            for (from, to) in [("m3", "m2"), ("8u", "9u"), ("< d0", "< d1"), ("f16 read", "bf16 read")] {
+                let changed = text.replace(from, to);
+                assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
+            }
+        }
+    }
+}
