@@ -9,9 +9,11 @@ use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, random_bindings, random_matmul};
-use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, sym, text};
-use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, Value, sym, text};
+use rlx_onnx::{ImportOptions, OnnxFile, import};
+use rlx_opt::{CompileOptions, CompilePipeline, Numerics, Precision};
 use rlx_simt::{Lowered, SimtBackend};
+use rlx_testdata::models::model;
 
 use crate::common::{Fake, everything, fake, second_gpu, set_params};
 
@@ -216,5 +218,54 @@ fn each_call_fails_in_turn() {
             assert!(work(&graph, &bindings, &backend).unwrap() == want, "{device}, after call {call}");
         }
         assert!(2 * reported > calls, "{device}: {reported} of {calls} faults were reported");
+    }
+}
+
+/// Far enough for f16 from what PyTorch gave in f32, relative to the largest value.
+const NEAR: f64 = 5e-3;
+
+/// Runs a model's smallest golden in f16, and says how many of its steps are tile programs.
+fn tiled_steps(name: &str, backend: &SimtBackend) -> Option<u64> {
+    let model = model(name);
+    let imported = import(&OnnxFile::open(&model.graph_file()?).unwrap(), &ImportOptions::default()).unwrap();
+    let positions = |dims: &[(String, usize)]| dims.iter().map(|(_, n)| n).product::<usize>();
+    let golden = model.goldens.iter().min_by_key(|golden| positions(&golden.dims)).unwrap();
+    let (inputs, expected) = golden.read();
+    let options = CompileOptions { precision: Precision::F16, ..CompileOptions::default() };
+    let lir = module(&imported.graph, backend, &options);
+    let steps = tiled(&schedules(&lir, backend, &options));
+    let mut exec = backend.compile(Arc::clone(&lir), &options).unwrap();
+    for (i, slot) in lir.params.iter().enumerate() {
+        exec.set_param(i, Arc::clone(imported.weights.get(&slot.name).unwrap())).unwrap();
+    }
+    let mut values = Bindings::default();
+    for (name, value) in inputs {
+        values.set_input(name, value.value());
+    }
+    let before = Fake::get().tile_runs();
+    let results = run(&mut *exec, &values).unwrap();
+    assert!(Fake::get().tile_runs() - before >= steps, "{name}");
+    let types = lir.outputs.iter().map(|slot| slot.operand.dtype);
+    for ((output, dtype), got) in imported.outputs.iter().zip(types).zip(&results) {
+        let Some((_, want)) = expected.iter().find(|(name, _)| name == output) else { continue };
+        let want = want.value();
+        let got = Value::decode(dtype, &want.dims, got).to_f64();
+        let largest = want.to_f64().iter().fold(0f64, |most, x| most.max(x.abs()));
+        let apart = want.to_f64().iter().zip(&got).map(|(w, g)| (w - g).abs() / largest).fold(0f64, f64::max);
+        println!("{} {name} {output}: {steps} tile programs, error {apart:.1e}", backend.name());
+        assert!(got.len() == want.to_f64().len() && apart < NEAR, "{name} {output}: {apart}");
+    }
+    Some(steps)
+}
+
+#[test]
+fn models_in_f16_run_on_matrix_units_and_are_near_their_goldens() {
+    for (name, steps) in [("mlp", 2), ("bert_dynamic", 12), ("gpt2_dynamic", 9)] {
+        for device in [Device::Cuda, Device::Rocm] {
+            match tiled_steps(name, &fake(device, 0)) {
+                Some(tiled) => assert_eq!(tiled, steps, "{name} on {device}"),
+                None => println!("@skip 1 {name} is not here"),
+            }
+        }
     }
 }
