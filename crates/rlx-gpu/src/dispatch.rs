@@ -19,10 +19,10 @@ use rlx_ir::{Error, ErrorKind, NodeId, Result};
 use rlx_kernel::render;
 use rlx_kernel::stored::{Launches, StepLaunches};
 use rlx_kernel::{Arg, KernelTarget, UniformArg, grid, step_variants};
-use rlx_tile::schedule::StepLaunch;
+use rlx_tile::schedule::{StepLaunch, Tiling};
 
 use crate::blas::{MatMul, StepMatMul};
-use crate::tiles::TileLaunches;
+use crate::tiles::{self, TileLaunches};
 
 /// One dispatch.
 #[derive(Debug)]
@@ -73,8 +73,17 @@ pub struct Dispatches<C> {
     views: Vec<ViewCheck>,
     /// The elements of the buffers it writes.
     outputs: Vec<Ex>,
+    /// Where each of `list` does all of the step, which of them does it.
+    choice: Option<Choice>,
     /// What a BLAS may do in place of `list`.
     pub(crate) matmul: Option<StepMatMul>,
+}
+
+/// Tilings of a matmul, and the rows and columns of its result, which choose among them.
+#[derive(Debug)]
+struct Choice {
+    tilings: Vec<Tiling>,
+    size: (Ex, Ex),
 }
 
 impl<C> Dispatches<C> {
@@ -84,12 +93,12 @@ impl<C> Dispatches<C> {
     }
 }
 
-/// The dispatches of a step by the launches of its kernels, or of its tile program. `codes` are those of the module; `number` counts the dispatches
+/// The dispatches of a step by the launches of its kernels, or those of its tile programs, of which a run does one. `codes` are those of the module; `number` counts the dispatches
 /// of a list.
 pub fn prepare<C: Clone>(
     step: &LirStep,
     lir: &LirModule,
-    (launches, tiles): (&StepLaunches, Option<&(usize, StepLaunch)>),
+    (launches, programs): (&StepLaunches, &[(usize, StepLaunch)]),
     codes: &Codes<C>,
     number: &mut u32,
     table: &mut ExtentTable,
@@ -99,7 +108,7 @@ pub fn prepare<C: Clone>(
         let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
         (codes.kernels[*at].clone(), kernel.workgroup, can_fail, how)
     });
-    let tiles = tiles.map(|(at, launch)| {
+    let tiles = programs.iter().map(|(at, launch)| {
         let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
         (codes.tiles[*at].clone(), launch.program.workgroup(), false, how)
     });
@@ -111,7 +120,7 @@ pub fn prepare<C: Clone>(
     let uniform = |u: &UniformArg| match *u {
         UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
     };
-    let mut list = Vec::with_capacity(launches.len() + 1);
+    let mut list = Vec::with_capacity(launches.len() + programs.len());
     for (code, workgroup, can_fail, (bindings, uniforms, groups)) in kernels.chain(tiles) {
         list.push(Dispatch {
             code,
@@ -127,7 +136,12 @@ pub fn prepare<C: Clone>(
     let operands = step.inputs.iter().chain(&step.outputs);
     let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
     let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
-    Dispatches { list, views, outputs: elements.collect(), matmul: None }
+    let outputs = elements.collect();
+    let choice = programs.first().map(|(_, first)| Choice {
+        tilings: programs.iter().map(|(_, launch)| launch.tiling).collect(),
+        size: (table.add(first.size.0), table.add(first.size.1)),
+    });
+    Dispatches { list, views, outputs, choice, matmul: None }
 }
 
 /// What a device compiled of a module.
@@ -152,7 +166,7 @@ pub fn rejected(
     let by_kernels = { steps }.find(has).map(|(step, _)| step);
     let by_tiles = || {
         let program = rejected.checked_sub(launches.kernels.len())?;
-        let (init, at, _) = { tiles.steps() }.find(|&(.., of)| of == program)?;
+        let (init, at) = tiles.step_of(program)?;
         Some(if init { &lir.init[at] } else { &lir.steps[at] })
     };
     match by_kernels.or_else(by_tiles) {
@@ -273,9 +287,13 @@ impl<C> Bound<C> {
         let idle = step.is_idle(values);
         let matmul = step.matmul.as_ref().filter(|_| !idle);
         self.matmuls[at] = matmul.and_then(|matmul| matmul.bind(values));
-        for (dispatch, at) in step.list.iter().zip(self.first[at]..) {
+        let chosen = step
+            .choice
+            .as_ref()
+            .map(|Choice { tilings, size }| tiles::choose(tilings, values.get(size.0), values.get(size.1)));
+        for (i, (dispatch, at)) in step.list.iter().zip(self.first[at]..).enumerate() {
             self.grids[at] = None;
-            if idle {
+            if idle || chosen.is_some_and(|chosen| chosen != i) {
                 continue;
             }
             let (start, size) = self.places[at];

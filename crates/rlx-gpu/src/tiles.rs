@@ -5,6 +5,8 @@
 //! which order it sums, follows from the type and the architecture; tunings and limits choose among tilings, which all give the same bits. Steps of
 //! which `rlx_tile` makes nothing (integers, vectors, several results) keep their kernels.
 //!
+//! Where rows or columns are open, a step has a few programs, and the numbers of a run choose: prefill wants large tiles, a decoder's one row small ones.
+//!
 //! ```text
 //! [64, 512] f16 · [512, 512] f16, + bias, relu   ──take(sm_80)──▶   matmul.f16.64x64x32.2x2.s4, its epilogue in the same program
 //! ```
@@ -19,8 +21,11 @@ use rlx_kernel::{DeviceLimits, KernelHash, KernelTarget};
 use rlx_tile::schedule::{StepLaunch, Tiling, step, step_tilings};
 use rlx_tile::{Arch, Program};
 
-/// A step's tile program, by its place among those of the module.
-pub type StepTiles = Option<(usize, StepLaunch)>;
+/// The most programs of a step whose sizes are open.
+const MOST: usize = 3;
+
+/// A step's tile programs, by their places among those of the module: none where it has kernels, else the largest tile first.
+pub type StepTiles = Vec<(usize, StepLaunch)>;
 
 /// The tile programs of a module's steps.
 #[derive(Debug, Default)]
@@ -42,9 +47,9 @@ impl TileLaunches {
         (arch, target): (Option<Arch>, &KernelTarget),
         tuning: &Tuning,
     ) -> bool {
-        let launch = arch.and_then(|arch| launch(of, lir, arch, &target.limits, tuning));
-        let tiles = launch.map(|launch| self.distinct(launch));
-        let taken = tiles.is_some();
+        let launches = arch.map(|arch| chosen(of, lir, arch, &target.limits, tuning)).unwrap_or_default();
+        let tiles: StepTiles = launches.into_iter().map(|launch| self.distinct(launch)).collect();
+        let taken = !tiles.is_empty();
         if init {
             self.init.push(tiles)
         } else {
@@ -53,19 +58,16 @@ impl TileLaunches {
         taken
     }
 
-    /// The program of a step, where it has one.
-    pub fn of(&self, init: bool, index: usize) -> Option<&(usize, StepLaunch)> {
+    /// The programs of a step.
+    pub fn of(&self, init: bool, index: usize) -> &[(usize, StepLaunch)] {
         let steps = if init { &self.init } else { &self.run };
-        steps.get(index)?.as_ref()
+        steps.get(index).map_or(&[], Vec::as_slice)
     }
 
-    /// The steps that have programs: whether of the init program, which, and by which program.
-    pub fn steps(&self) -> impl Iterator<Item = (bool, usize, usize)> {
-        let numbered = |init: bool, steps: &'_ [StepTiles]| -> Vec<(bool, usize, usize)> {
-            let of = |(at, tiles): (usize, &StepTiles)| Some((init, at, tiles.as_ref()?.0));
-            steps.iter().enumerate().filter_map(of).collect()
-        };
-        numbered(true, &self.init).into_iter().chain(numbered(false, &self.run))
+    /// The first step that a program is for: whether of the init program, and which.
+    pub fn step_of(&self, program: usize) -> Option<(bool, usize)> {
+        let has = |steps: &[StepTiles]| steps.iter().position(|tiles| tiles.iter().any(|t| t.0 == program));
+        has(&self.init).map(|at| (true, at)).or_else(|| Some((false, has(&self.run)?)))
     }
 
     fn distinct(&mut self, launch: StepLaunch) -> (usize, StepLaunch) {
@@ -111,19 +113,40 @@ pub fn name(of: &Step, lir: &LirModule, arch: Arch, limits: &DeviceLimits) -> Op
     launches(of, lir, arch, limits).next().map(|(tiling, _)| name_of(arch, &tiling))
 }
 
-fn launch(
-    of: &Step,
-    lir: &LirModule,
-    arch: Arch,
-    limits: &DeviceLimits,
-    tuning: &Tuning,
-) -> Option<StepLaunch> {
-    let variant = if tuning.is_empty() {
-        0
-    } else {
-        tuning_key(of, lir, arch, limits)?.map_or(0, |key| tuning.variant(&key))
-    };
-    launches(of, lir, arch, limits).nth(variant).map(|(_, launch)| launch)
+/// The dispatches of a step of which one is to be chosen for the numbers of a run: the one that a tuning names, else what suits its sizes.
+fn chosen(of: &Step, lir: &LirModule, arch: Arch, limits: &DeviceLimits, tuning: &Tuning) -> Vec<StepLaunch> {
+    let mut all = launches(of, lir, arch, limits).map(|(_, launch)| launch);
+    let key = if tuning.is_empty() { None } else { tuning_key(of, lir, arch, limits).flatten() };
+    match key.filter(|key| tuning.knows(key)) {
+        Some(key) => all.nth(tuning.variant(&key)).into_iter().collect(),
+        None => alternatives(all.next(), all),
+    }
+}
+
+/// The first launch and, where its sizes are open, the next one of at most half of its rows and the one of the fewest.
+fn alternatives(first: Option<StepLaunch>, rest: impl Iterator<Item = StepLaunch>) -> Vec<StepLaunch> {
+    let Some(first) = first else { return Vec::new() };
+    let (rows, cols) = (first.size.0.as_const(), first.size.1.as_const());
+    if rows.is_some() && cols.is_some() {
+        return vec![first];
+    }
+    // What suits neither the known size nor the largest one is never chosen.
+    let [rows, cols] = [rows, cols].map(|size| size.unwrap_or(i64::MAX));
+    let mut kept = vec![first];
+    for launch in rest.filter(|launch| launch.tiling.suits(rows, cols)) {
+        let (tm, last) = (launch.tiling.tile.0, kept[kept.len() - 1].tiling.tile.0);
+        if kept.len() < MOST && 2 * tm <= last {
+            kept.push(launch);
+        } else if kept.len() == MOST && tm < last {
+            kept[MOST - 1] = launch;
+        }
+    }
+    kept
+}
+
+/// Which of a step's tilings a run of these numbers takes: the first that suits the result, else the last.
+pub fn choose(tilings: &[Tiling], rows: i64, cols: i64) -> usize {
+    tilings.iter().position(|tiling| tiling.suits(rows, cols)).unwrap_or(tilings.len().saturating_sub(1))
 }
 
 /// The tilings of a step as variants; `None` where it has kernels, `Some(None)` where there is one tiling.
@@ -136,4 +159,19 @@ pub fn tuning_key(
     let names: Vec<String> =
         launches(of, lir, arch, limits).map(|(tiling, _)| name_of(arch, &tiling)).collect();
     (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_takes_the_largest_tile_that_its_result_fills() {
+        let of = |m, n| Tiling { tile: (m, n, 32), warps: (1, 1), stages: 2, bands: 8 };
+        let tilings = [of(128, 128), of(64, 64), of(16, 64)];
+        let sizes =
+            [(1, 500), (16, 64), (17, 64), (49, 64), (64, 64), (112, 200), (113, 113), (4096, 1), (0, 0)];
+        let found = sizes.map(|(rows, cols)| choose(&tilings, rows, cols));
+        assert_eq!(found, [2, 2, 2, 1, 1, 1, 0, 2, 2]);
+    }
 }

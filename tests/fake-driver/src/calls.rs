@@ -23,6 +23,8 @@ thread_local! {
     static BLAS_CALLS: Cell<u64> = const { Cell::new(0) };
     /// How many tile programs ran while this thread waited.
     static TILE_RUNS: Cell<u64> = const { Cell::new(0) };
+    /// The rows of a tile of the last one.
+    static TILE_ROWS: Cell<u64> = const { Cell::new(0) };
     /// The call that fails, and how.
     static FAULT: Cell<Option<(u64, i32)>> = const { Cell::new(None) };
     /// The context of this thread, by vendor. HIP's is that of the present device.
@@ -52,9 +54,15 @@ pub fn blas_count() -> u64 {
     BLAS_CALLS.get()
 }
 
-/// Notes that a tile program ran.
-pub fn count_tiles() {
+/// Notes that a tile program ran, whose tiles have so many rows.
+pub fn count_tiles(rows: u32) {
     TILE_RUNS.set(TILE_RUNS.get() + 1);
+    TILE_ROWS.set(u64::from(rows));
+}
+
+/// The rows of a tile of the last tile program that ran while this thread waited.
+pub fn tile_rows() -> u64 {
+    TILE_ROWS.get()
 }
 
 /// How many tile programs ran while this thread waited.

@@ -498,3 +498,9 @@ pub extern "C" fn rlx_fake_calls() -> u64 {
 pub extern "C" fn rlx_fake_tile_runs() -> u64 {
     calls::tile_count()
 }
+
+/// The rows of a tile of the last one.
+#[unsafe(no_mangle)]
+pub extern "C" fn rlx_fake_tile_rows() -> u64 {
+    calls::tile_rows()
+}

@@ -577,7 +577,7 @@ impl Context {
                 if rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
                     return Err(wrong(format!("a grid of {groups} workgroups, the program has more")));
                 }
-                crate::calls::count_tiles();
+                crate::calls::count_tiles(program.grid.tile.0);
                 let ran = rlx_tile::interp::run(program, &uniforms, &mut self.pools, &bindings);
                 return ran.map(drop).map_err(|e| wrong(e.to_string()));
             }

@@ -122,6 +122,11 @@ impl Fake {
         self.count(b"rlx_fake_tile_runs")
     }
 
+    /// The rows of a tile of the last one.
+    pub fn tile_rows(&self) -> u64 {
+        self.count(b"rlx_fake_tile_rows")
+    }
+
     fn count(&self, name: &[u8]) -> u64 {
         // SAFETY: the library declares all of them so.
         let calls = unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(name) }.expect("a function");

@@ -128,6 +128,37 @@ fn random_matmuls_with_what_is_around_them_agree_with_the_oracle() {
     }
 }
 
+#[test]
+fn a_run_of_few_rows_takes_small_tiles() {
+    let _alone = second_gpu();
+    let (graph, options) = (wide(DType::F16, 200), CompileOptions::default());
+    for (device, ordinal, units, _) in MODELS {
+        if units.is_none() {
+            continue;
+        }
+        let backend = fake(device, ordinal);
+        let mut exec = backend.compile(module(&graph, &backend, &options), &options).unwrap();
+        let (one, mut first) = (rows(&graph, 1), Vec::new());
+        // Sizes come again: what was bound to them is kept.
+        for (count, tile) in [(1, 16), (64, 64), (130, 128), (20, 16), (130, 128), (1, 16)] {
+            // One row, many times: neither the other rows nor the tiling changes a bit of it.
+            let mut bindings = one.clone();
+            for name in ["x", "y"] {
+                let value = one.input(name).unwrap();
+                let many = value.encode().repeat(count);
+                bindings.set_input(name, Value::decode(value.dtype, &[count, value.dims[1]], &many));
+            }
+            set_params(&mut *exec, &bindings).unwrap();
+            let got = run(&mut *exec, &bindings).unwrap().remove(0);
+            assert_eq!(Fake::get().tile_rows(), tile, "{device} {ordinal}: {count} rows");
+            if first.is_empty() {
+                first.clone_from(&got);
+            }
+            assert!(got == first.repeat(count), "{device} {ordinal}: {count} rows");
+        }
+    }
+}
+
 fn outputs(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Vec<Vec<u8>> {
     set_params(exec, bindings).unwrap();
     run(exec, bindings).unwrap()

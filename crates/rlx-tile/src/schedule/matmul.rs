@@ -106,6 +106,12 @@ impl Tiling {
         let ((m, n, k), (r, c)) = (self.tile, self.warps);
         format!("{m}x{n}x{k}.{r}x{c}.s{}", self.stages)
     }
+
+    /// Whether its tile is no larger than a result of so many rows and columns, which are rounded up to the 16 of a matrix instruction.
+    pub fn suits(&self, rows: i64, cols: i64) -> bool {
+        let holds = |size: i64, tile: u32| i64::from(tile) <= size.saturating_add(15) / 16 * 16;
+        holds(rows, self.tile.0) && holds(cols, self.tile.1)
+    }
 }
 
 /// Tilings of an architecture, for large results first.

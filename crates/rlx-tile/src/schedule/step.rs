@@ -26,6 +26,10 @@ pub struct StepLaunch {
     pub uniforms: Vec<UniformArg>,
     /// How many workgroups.
     pub groups: Extent,
+    /// How the program divides the result.
+    pub tiling: Tiling,
+    /// Rows and columns of the result.
+    pub size: (Extent, Extent),
 }
 
 /// The dispatch of a step around a matmul of f16 or bf16, divided as `tiling` says, or else as suits its sizes.
@@ -62,7 +66,8 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
     let (tm, tn, _) = tiling.tile;
     let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
     let groups = parts.batch.iter().fold(tiles, |n, &d| n * d);
-    Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups })
+    let size = (parts.m, parts.n);
+    Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups, tiling, size })
 }
 
 /// The tilings of a step, the one that suits its sizes first. All give the same bits.
@@ -86,15 +91,13 @@ fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
     }
 }
 
-/// The largest tiling whose tile is no larger than the result, or the smallest where all are, before those behind it and then the others.
-/// Sizes that are open count as large. Not measured.
+/// The largest tiling that suits the result, or the smallest where none does, before those behind it and then the others. Sizes that are open count as
+/// large. Not measured.
 fn tilings_for(arch: Arch, parts: &MatMulParts<'_>) -> Vec<Tiling> {
-    let holds = |size: Extent, tile: u32| {
-        size.as_const().is_none_or(|size| i64::from(tile) <= size.saturating_add(15) / 16 * 16)
-    };
+    let [rows, cols] = [parts.m, parts.n].map(|size| size.as_const().unwrap_or(i64::MAX));
     let mut all = tilings(arch);
-    let fits = all.iter().position(|tiling| holds(parts.m, tiling.tile.0) && holds(parts.n, tiling.tile.1));
-    let first = fits.unwrap_or(all.len().saturating_sub(1));
+    let suited = all.iter().position(|tiling| tiling.suits(rows, cols));
+    let first = suited.unwrap_or(all.len().saturating_sub(1));
     all.rotate_left(first);
     all
 }
