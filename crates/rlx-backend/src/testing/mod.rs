@@ -73,9 +73,22 @@ pub struct Damage {
 /// # Panics
 /// When a module that nothing was done to fails.
 pub fn damaged_modules(backend: &dyn Backend, seeds: std::ops::Range<u64>, each: usize) -> Damage {
+    damaged_modules_of(backend, seeds, each, some_graph)
+}
+
+/// As [`damaged_modules`], of graphs that `make` makes of seeds, with values for them.
+///
+/// # Panics
+/// When a module that nothing was done to fails.
+pub fn damaged_modules_of(
+    backend: &dyn Backend,
+    seeds: std::ops::Range<u64>,
+    each: usize,
+    make: impl Fn(u64) -> (Graph, Bindings),
+) -> Damage {
     let (mut g, mut found) = (Gen::new(11), Damage::default());
     for seed in seeds {
-        let (graph, bindings) = some_graph(seed);
+        let (graph, bindings) = make(seed);
         let dims = dims_of(&graph, &bindings);
         let whole = lir_of(&graph, backend).and_then(|lir| {
             attempt(backend, lir.clone(), &bindings, &dims)?;
