@@ -75,8 +75,8 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
         None
     }
 
-    /// The architecture of its matrix units, where [`GpuApi::compile`] takes [`Source::Tiles`] for it: matmuls then run on them. See [`crate::tiles`].
-    fn matrix_units(&self) -> Option<Arch> {
+    /// Its matrix units, where [`GpuApi::compile`] takes [`Source::Tiles`] for them: matmuls then run on them. See [`crate::tiles`].
+    fn matrix_units(&self) -> Option<MatrixUnits> {
         None
     }
 
@@ -276,6 +276,15 @@ pub enum Usage {
     Uniforms,
     /// What the device notes of its clock: see [`Times`].
     Times,
+}
+
+/// What runs tile programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatrixUnits {
+    /// The architecture that programs are made for.
+    pub arch: Arch,
+    /// The most bytes of workgroup memory that a launch may give: [`Dispatch::dynamic_bytes`].
+    pub dynamic_bytes: usize,
 }
 
 /// A device's limits on memory and uniforms, in bytes.

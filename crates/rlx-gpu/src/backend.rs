@@ -11,9 +11,8 @@ use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
-use rlx_tile::Arch;
 
-use crate::api::GpuApi;
+use crate::api::{GpuApi, MatrixUnits};
 use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
 use crate::dispatch;
 use crate::open::Transfers;
@@ -204,7 +203,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
     fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(Some(&*gpu));
-        let by_tiles = |arch| tiles::tuning_key(step, lir, arch, &target.limits);
+        let by_tiles = |units| tiles::tuning_key(step, lir, units, &target.limits);
         match gpu.matrix_units().and_then(by_tiles) {
             Some(key) => Ok(key),
             None => dispatch::tuning_key(step, lir, &target),
@@ -223,7 +222,7 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
 
 /// Who may do matmuls besides the device's kernels.
 struct Own {
-    matrix_units: Option<Arch>,
+    matrix_units: Option<MatrixUnits>,
     /// Whether the vendor's library may.
     blas: bool,
 }

@@ -31,6 +31,8 @@ pub struct Dispatch<C> {
     pub code: C,
     /// Invocations of a workgroup.
     pub workgroup: u32,
+    /// Bytes of workgroup memory that the launch gives, besides what the code declares.
+    pub dynamic_bytes: u32,
     /// The module's buffer behind each of the kernel's.
     pub buffers: Vec<usize>,
     /// Its uniforms.
@@ -106,11 +108,12 @@ pub fn prepare<C: Clone>(
     let kernels = launches.iter().map(|(at, launch)| {
         let (kernel, can_fail) = (&launch.kernel, launch.kernel.can_fail());
         let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
-        (codes.kernels[*at].clone(), kernel.workgroup, can_fail, how)
+        (codes.kernels[*at].clone(), (kernel.workgroup, 0), can_fail, how)
     });
     let tiles = programs.iter().map(|(at, launch)| {
         let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
-        (codes.tiles[*at].clone(), launch.program.workgroup(), false, how)
+        let dynamic = u32::try_from(launch.program.dynamic_bytes()).unwrap_or(u32::MAX);
+        (codes.tiles[*at].clone(), (launch.program.workgroup(), dynamic), false, how)
     });
     let operand = |arg: Arg| match arg {
         Arg::Input(i) => &step.inputs[i],
@@ -121,10 +124,12 @@ pub fn prepare<C: Clone>(
         UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
     };
     let mut list = Vec::with_capacity(launches.len() + programs.len());
-    for (code, workgroup, can_fail, (bindings, uniforms, groups)) in kernels.chain(tiles) {
+    for (code, (workgroup, dynamic_bytes), can_fail, how) in kernels.chain(tiles) {
+        let (bindings, uniforms, groups) = how;
         list.push(Dispatch {
             code,
             workgroup,
+            dynamic_bytes,
             buffers: bindings.iter().map(|&arg| operand(arg).buffer.index()).collect(),
             uniforms: uniforms.iter().map(|u| table.add(uniform(u))).collect(),
             groups: table.add(groups),

@@ -5,17 +5,17 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
-use rlx_tile::Arch;
 use rlx_tile::atom::Atom;
 
+use crate::api::MatrixUnits;
 use crate::{blas, tiles};
 
 /// A device with kernels, and with other means for matmuls.
 #[derive(Debug, Clone)]
 pub(crate) struct GpuTarget {
     pub(crate) kernels: KernelTarget,
-    /// The architecture of its matrix units.
-    pub(crate) matrix_units: Option<Arch>,
+    /// Its matrix units.
+    pub(crate) matrix_units: Option<MatrixUnits>,
     /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
 }
@@ -34,7 +34,7 @@ impl GpuTarget {
     }
 
     fn matmul(&self, node: &Node, graph: &Graph) -> By {
-        let on_units = |arch| rlx_tile::schedule::multiplies(arch, node.shape.dtype());
+        let on_units = |of: MatrixUnits| rlx_tile::schedule::multiplies(of.arch, node.shape.dtype());
         match node.op {
             Op::MatMul if self.uses_library() && blas::takes(node, graph) => By::Library,
             Op::MatMul if self.matrix_units.is_some_and(on_units) => By::Tiles,
@@ -97,7 +97,7 @@ impl Target for GpuTarget {
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
-        let tiles = self.matrix_units.and_then(|arch| tiles::name(step, lir, arch, &self.kernels.limits));
+        let tiles = self.matrix_units.and_then(|of| tiles::name(step, lir, of, &self.kernels.limits));
         let own = tiles.or_else(|| self.kernels.schedule(step, lir))?;
         let alone = matches!(step.kind, StepKind::Op(Op::MatMul));
         match &self.library {
@@ -110,7 +110,8 @@ impl Target for GpuTarget {
 
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
         let tiles = || {
-            let arch = self.matrix_units.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
+            let arch = self.matrix_units.map(|of| of.arch);
+            let arch = arch.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
             Some(format!("own kernels, {} of {}", Atom::of(arch, dtype)?.instruction(), arch.name()))
         };
         match &self.library {

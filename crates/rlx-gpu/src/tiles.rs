@@ -21,6 +21,8 @@ use rlx_kernel::{DeviceLimits, KernelHash, KernelTarget};
 use rlx_tile::schedule::{StepLaunch, Tiling, step, step_tilings};
 use rlx_tile::{Arch, Program};
 
+use crate::api::MatrixUnits;
+
 /// The most programs of a step whose sizes are open.
 const MOST: usize = 3;
 
@@ -38,16 +40,16 @@ pub struct TileLaunches {
 }
 
 impl TileLaunches {
-    /// Whether the next init step, or step of the run, is done by a tile program; `arch` is that of the device's matrix units.
+    /// Whether the next init step, or step of the run, is done by a tile program; `units` are the device's matrix units.
     pub fn take(
         &mut self,
         of: &Step,
         init: bool,
         lir: &LirModule,
-        (arch, target): (Option<Arch>, &KernelTarget),
+        (units, target): (Option<MatrixUnits>, &KernelTarget),
         tuning: &Tuning,
     ) -> bool {
-        let launches = arch.map(|arch| chosen(of, lir, arch, &target.limits, tuning)).unwrap_or_default();
+        let launches = units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
         let tiles: StepTiles = launches.into_iter().map(|launch| self.distinct(launch)).collect();
         let taken = !tiles.is_empty();
         if init {
@@ -81,26 +83,27 @@ impl TileLaunches {
 }
 
 /// Whether a device of these limits runs a program.
-fn fits(program: &Program, limits: &DeviceLimits) -> bool {
+fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
     let shared = usize::try_from(program.shared_bytes()).unwrap_or(usize::MAX);
+    let most = if program.dynamic_bytes() > 0 { units.dynamic_bytes } else { limits.max_shared_bytes };
     program.buffers.len() <= limits.max_bindings
         && program.workgroup() <= limits.max_workgroup
-        && shared <= limits.max_shared_bytes
+        && shared <= most
 }
 
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.
 fn launches(
     of: &Step,
     lir: &LirModule,
-    arch: Arch,
+    units: MatrixUnits,
     limits: &DeviceLimits,
 ) -> impl Iterator<Item = (Tiling, StepLaunch)> {
     let desc = StepDesc::of(of, lir).ok();
-    let tilings = desc.as_ref().and_then(|desc| step_tilings(arch, desc).ok()).unwrap_or_default();
+    let tilings = desc.as_ref().and_then(|desc| step_tilings(units.arch, desc).ok()).unwrap_or_default();
     let limits = *limits;
     tilings.into_iter().filter_map(move |tiling| {
-        let launch = step(arch, desc.as_ref()?, Some(&tiling)).ok()?;
-        fits(&launch.program, &limits).then_some((tiling, launch))
+        let launch = step(units.arch, desc.as_ref()?, Some(&tiling)).ok()?;
+        fits(&launch.program, units, &limits).then_some((tiling, launch))
     })
 }
 
@@ -109,14 +112,20 @@ fn name_of(arch: Arch, tiling: &Tiling) -> String {
 }
 
 /// The name of the program that does a step where nothing was tuned; none where it has kernels.
-pub fn name(of: &Step, lir: &LirModule, arch: Arch, limits: &DeviceLimits) -> Option<String> {
-    launches(of, lir, arch, limits).next().map(|(tiling, _)| name_of(arch, &tiling))
+pub fn name(of: &Step, lir: &LirModule, units: MatrixUnits, limits: &DeviceLimits) -> Option<String> {
+    launches(of, lir, units, limits).next().map(|(tiling, _)| name_of(units.arch, &tiling))
 }
 
 /// The dispatches of a step of which one is to be chosen for the numbers of a run: the one that a tuning names, else what suits its sizes.
-fn chosen(of: &Step, lir: &LirModule, arch: Arch, limits: &DeviceLimits, tuning: &Tuning) -> Vec<StepLaunch> {
-    let mut all = launches(of, lir, arch, limits).map(|(_, launch)| launch);
-    let key = if tuning.is_empty() { None } else { tuning_key(of, lir, arch, limits).flatten() };
+fn chosen(
+    of: &Step,
+    lir: &LirModule,
+    units: MatrixUnits,
+    limits: &DeviceLimits,
+    tuning: &Tuning,
+) -> Vec<StepLaunch> {
+    let mut all = launches(of, lir, units, limits).map(|(_, launch)| launch);
+    let key = if tuning.is_empty() { None } else { tuning_key(of, lir, units, limits).flatten() };
     match key.filter(|key| tuning.knows(key)) {
         Some(key) => all.nth(tuning.variant(&key)).into_iter().collect(),
         None => alternatives(all.next(), all),
@@ -153,11 +162,11 @@ pub fn choose(tilings: &[Tiling], rows: i64, cols: i64) -> usize {
 pub fn tuning_key(
     of: &Step,
     lir: &LirModule,
-    arch: Arch,
+    units: MatrixUnits,
     limits: &DeviceLimits,
 ) -> Option<Option<TuningKey>> {
     let names: Vec<String> =
-        launches(of, lir, arch, limits).map(|(tiling, _)| name_of(arch, &tiling)).collect();
+        launches(of, lir, units, limits).map(|(tiling, _)| name_of(units.arch, &tiling)).collect();
     (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
 }
 

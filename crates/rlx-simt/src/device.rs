@@ -1,11 +1,10 @@
 //! The device as the runtime uses it: see [`GpuApi`].
 
 use rlx_driver::Device;
-use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage};
+use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, MatrixUnits, Registry, Shared, Submission, Usage};
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
-use rlx_tile::Arch;
 
 use crate::driver::{Code, DeviceMemory, Part};
 use crate::gpu::{Gpu, Options, Which};
@@ -68,7 +67,7 @@ impl GpuApi for Gpu {
         Some(self.blas_library()?.map(|library| library.name()))
     }
 
-    fn matrix_units(&self) -> Option<Arch> {
+    fn matrix_units(&self) -> Option<MatrixUnits> {
         self.matrix_units
     }
 

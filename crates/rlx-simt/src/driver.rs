@@ -21,6 +21,8 @@ pub(crate) type Outcome<T> = Result<T, Fault>;
 /// Streams that do not wait for the driver's own; events without times.
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
+/// What a function is told of dynamic workgroup memory: the most bytes.
+const MOST_DYNAMIC: c_int = 8;
 /// While one thread records a graph, others go on.
 const THREAD_LOCAL: c_int = 1;
 
@@ -29,6 +31,8 @@ const THREAD_LOCAL: c_int = 1;
 pub(crate) enum Attribute {
     MaxWorkgroup,
     SharedBytes,
+    /// With what launches may give.
+    DynamicBytes,
     Major,
     Minor,
 }
@@ -39,6 +43,8 @@ impl Attribute {
         let [cuda, hip] = match self {
             Attribute::MaxWorkgroup => [1, 56],
             Attribute::SharedBytes => [8, 74],
+            // HIP has one number for both.
+            Attribute::DynamicBytes => [97, 74],
             Attribute::Major => [75, 23],
             Attribute::Minor => [76, 61],
         };
@@ -236,8 +242,8 @@ impl Context {
         self.give(|driver| unsafe { driver.on_device(to.at, from.at, bytes, self.stream) })
     }
 
-    /// Loads a code object and finds the function `entry` in it.
-    pub(crate) fn load(self: &Arc<Self>, image: &[u8], entry: &str) -> Outcome<Code> {
+    /// Loads a code object and finds the function `entry` in it, whose launches give `dynamic` bytes of workgroup memory.
+    pub(crate) fn load(self: &Arc<Self>, image: &[u8], entry: &str, dynamic: u32) -> Outcome<Code> {
         let (mut module, mut function) = (null_mut(), null_mut());
         // SAFETY: the image is a whole code object that the vendor's compiler gave; `module` is written.
         self.with(|driver| unsafe { driver.module_load(&mut module, image.as_ptr().cast()) })?;
@@ -246,6 +252,11 @@ impl Context {
         // SAFETY: a terminated name; `function` is written and lives as long as the module.
         self.with(|driver| unsafe { driver.module_function(&mut function, module, name.as_ptr()) })?;
         code.function = function;
+        if dynamic > 0 && self.libraries.vendor == Vendor::Cuda {
+            let most = c_int::try_from(dynamic).unwrap_or(c_int::MAX);
+            // SAFETY: the function of this module.
+            self.with(|driver| unsafe { driver.function_set(function, MOST_DYNAMIC, most) })?;
+        }
         Ok(code)
     }
 
@@ -309,8 +320,8 @@ impl Drop for Context {
 pub(crate) enum Command<'c> {
     /// Zeros.
     Clear(Part),
-    /// A kernel over a grid of workgroups, with the addresses of its arguments.
-    Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, arguments: Vec<DevicePtr> },
+    /// A kernel over a grid of workgroups, with bytes of dynamic workgroup memory and the addresses of its arguments.
+    Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, dynamic: u32, arguments: Vec<DevicePtr> },
     /// What a library does: a matmul, say.
     Call(&'c dyn LibraryCall),
 }
@@ -333,7 +344,7 @@ impl Command<'_> {
             Command::Clear(part) => unsafe { driver.fill(part.at, 0, part.bytes, stream) },
             // SAFETY: memory of the context.
             Command::Call(call) => unsafe { call.issue(stream) },
-            Command::Launch { code, grid, workgroup, arguments } => {
+            Command::Launch { code, grid, workgroup, dynamic, arguments } => {
                 let mut bytes = size_of_val(arguments.as_slice());
                 // The arguments as one buffer with its size, so that the driver can compare that with what the kernel takes.
                 let end = if vendor == Vendor::Cuda { 0 } else { 3 };
@@ -351,7 +362,7 @@ impl Command<'_> {
                         *workgroup,
                         1,
                         1,
-                        0,
+                        *dynamic,
                         stream,
                         null_mut(),
                         extra.as_mut_ptr(),

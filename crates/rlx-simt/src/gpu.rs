@@ -8,9 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use rlx_backend::libraries;
 use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
-use rlx_gpu::{Buffer, GpuApi, Shared, Usage, locked};
+use rlx_gpu::{Buffer, GpuApi, MatrixUnits, Shared, Usage, locked};
 use rlx_ir::{Error, ErrorKind, Result};
-use rlx_tile::Arch;
 
 use crate::blas::{Handles, WORKSPACE};
 use crate::compile;
@@ -52,8 +51,8 @@ pub struct Gpu {
     pub(crate) machine: String,
     /// `sm_90`, `gfx9.4`.
     pub(crate) architecture: String,
-    /// That of its matrix units, as tile programs are made for it.
-    pub(crate) matrix_units: Option<Arch>,
+    /// Its matrix units.
+    pub(crate) matrix_units: Option<MatrixUnits>,
     pub(crate) max_workgroup: u32,
     pub(crate) shared_bytes: usize,
     /// Code objects of earlier processes.
@@ -121,11 +120,13 @@ impl Gpu {
             Vendor::Cuda => format!("sm_{major}{minor}"),
             Vendor::Hip => format!("gfx{major}.{minor}"),
         };
-        let matrix_units = compile::matrix_units(&context, (major, minor)).map_err(failed)?;
+        let dynamic_bytes = ask(Attribute::DynamicBytes)? as usize;
+        let arch = compile::matrix_units(&context, (major, minor)).map_err(failed)?;
+        let matrix_units = arch.map(|arch| MatrixUnits { arch, dynamic_bytes });
         let (max_workgroup, shared) = (ask(Attribute::MaxWorkgroup)?, ask(Attribute::SharedBytes)?);
         let (name, driver) = (context.name().map_err(failed)?, context.driver_version().map_err(failed)?);
         let compiler = compile::version(&libraries).map_err(failed)?;
-        let units = matrix_units.map_or(String::new(), |arch| format!(", matrix units of {}", arch.name()));
+        let units = arch.map_or(String::new(), |arch| format!(", matrix units of {}", arch.name()));
         let machine = format!(
             "{name} ({architecture}{units}, driver {driver}, compiler {}.{})",
             compiler.0, compiler.1

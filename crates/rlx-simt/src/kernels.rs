@@ -59,15 +59,20 @@ impl Gpu {
     /// # Errors
     /// What the driver reports.
     pub(crate) fn load_image(&self, of: &Source, image: Image) -> Result<Code> {
+        let dynamic = match of {
+            Source::Kernel(_) => 0,
+            Source::Tiles(program) => u32::try_from(program.dynamic_bytes()).unwrap_or(u32::MAX),
+        };
         if image.is_kept {
-            match self.context.load(&image.bytes, ENTRY) {
+            match self.context.load(&image.bytes, ENTRY, dynamic) {
                 Ok(code) => return Ok(code),
                 Err(fault) => tracing::warn!(kernel = of.name(), %fault, "a cached kernel is not used"),
             }
         }
         let again = if image.is_kept { Some(self.compile_image(of, &image)?) } else { None };
         let bytes = again.unwrap_or(image.bytes);
-        let code = self.checked(format_args!("kernel {:?}", of.name()), self.context.load(&bytes, ENTRY))?;
+        let code =
+            self.checked(format_args!("kernel {:?}", of.name()), self.context.load(&bytes, ENTRY, dynamic))?;
         if let Some(kept) = &self.kept {
             kept.keep(&image.name, &bytes);
         }

@@ -89,6 +89,7 @@ impl Gpu {
                     code: &dispatch.code,
                     grid,
                     workgroup: dispatch.workgroup,
+                    dynamic: dispatch.dynamic_bytes,
                     arguments,
                 });
             }

@@ -194,6 +194,7 @@ functions! {
     module_load = "cuModuleLoadData", "hipModuleLoadData" (module: *mut Handle, image: *const c_void);
     module_unload = "cuModuleUnload", "hipModuleUnload" (module: Handle);
     module_function = "cuModuleGetFunction", "hipModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
+    function_set = "cuFuncSetAttribute", "-" (function: Handle, attribute: c_int, value: c_int);
     launch = "cuLaunchKernel", "hipModuleLaunchKernel" (
         function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint,
         shared_bytes: c_uint, stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);

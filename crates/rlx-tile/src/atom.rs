@@ -75,13 +75,22 @@ impl Arch {
         matches!(self, Arch::Sm80 | Arch::Sm90a)
     }
 
-    /// Bytes of workgroup memory that a kernel may declare; on sm_90a, have as dynamic memory.
+    /// Bytes of workgroup memory that a kernel may have, as dynamic memory where it may not declare so much: every GPU of the architecture has them.
     pub const fn shared_bytes(self) -> u32 {
-        match (self, self.vendor()) {
-            (Arch::Sm90a, _) => 227 << 10,
-            (_, Vendor::Nvidia) => 48 << 10,
-            (_, Vendor::Amd) => 64 << 10,
-            (_, Vendor::Apple) => 32 << 10,
+        match self {
+            Arch::Sm90a => 227 << 10,
+            // sm_86, sm_89 and sm_120; others have more.
+            Arch::Sm80 => 99 << 10,
+            _ => self.declared_bytes(),
+        }
+    }
+
+    /// Bytes of workgroup memory that a kernel may declare.
+    pub const fn declared_bytes(self) -> u32 {
+        match self.vendor() {
+            Vendor::Nvidia => 48 << 10,
+            Vendor::Amd => 64 << 10,
+            Vendor::Apple => 32 << 10,
         }
     }
 

@@ -366,6 +366,14 @@ impl Program {
         self.tiles.iter().map(TileDecl::bytes).chain(rest).fold(0, u64::saturating_add)
     }
 
+    /// Bytes of workgroup memory that a launch gives, all of [`Program::shared_bytes`]: where these are more than a kernel may declare, and on the group
+    /// level. 0 where the kernel declares them.
+    pub fn dynamic_bytes(&self) -> u64 {
+        let bytes = self.shared_bytes();
+        let dynamic = self.producers() > 0 || bytes > u64::from(self.arch.declared_bytes());
+        if dynamic { bytes } else { 0 }
+    }
+
     /// Bytes of workgroup memory through which sums are stored: on Apple's devices a matrix of each warp, because its lanes cannot know which
     /// of its elements they have.
     pub fn exchange_bytes(&self) -> u64 {

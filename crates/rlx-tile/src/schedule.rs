@@ -4,6 +4,6 @@ mod matmul;
 mod matmul_groups;
 mod step;
 
-pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, matmul, tilings};
+pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
 pub use step::{StepLaunch, multiplies, step, step_tilings};

@@ -41,8 +41,7 @@ fn compare(program: &Program, ptx: &str, uniforms: &[i32], (before, after): (Poo
     let mut parameters = vec![memory.allocate(words)];
     parameters.extend(before.0.into_iter().map(|bytes| memory.allocate(bytes)));
     let groups = interp::workgroups(program, uniforms) as u32;
-    // Programs of the group level leave the size of workgroup memory to the launch.
-    let shared = if program.producers() > 0 { program.shared_bytes() as usize } else { 0 };
+    let shared = program.dynamic_bytes() as usize;
     let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters, shared };
     run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}\n{what}"));
     for (i, want) in after.0.iter().enumerate() {

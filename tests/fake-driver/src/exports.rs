@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::calls::{self, Vendor, counted, current, driver};
 use crate::world::{
-    CUDA_MODELS, Code, Context, DEVICES, HIP_MODELS, HostBytes, Model, Outcome, Rejected, Thing, Work, World,
-    code, reject,
+    CUDA_MODELS, Code, Context, DECLARED_BYTES, DEVICES, HIP_MODELS, HostBytes, Model, Outcome, Rejected,
+    Thing, Work, World, code, reject,
 };
 use crate::{calls::initialise, cuda_c, tiles};
 
@@ -57,12 +57,17 @@ fn launch(
     function: Handle,
     grid: [c_uint; 3],
     block: [c_uint; 3],
-    stream: Handle,
+    (dynamic, stream): (c_uint, Handle),
     extra: *mut *mut c_void,
 ) -> Outcome<()> {
-    let Thing::Function(_, code) = context.thing(id(function))? else {
+    let Thing::Function(_, code, most) = context.thing(id(function))? else {
         return reject(code::INVALID_HANDLE, "the handle is of something else than a function");
     };
+    let (wants, most) = (code.dynamic_bytes(), if vendor == Vendor::Cuda { most } else { u64::MAX });
+    if u64::from(dynamic) != wants || wants > most {
+        let why = format!("{dynamic} bytes of workgroup memory, the kernel has {wants}, {most} are allowed");
+        return reject(code::INVALID_VALUE, why);
+    }
     if block != [code.workgroup(), 1, 1] {
         return reject(
             code::OUT_OF_RESOURCES,
@@ -148,10 +153,10 @@ fn model(vendor: Vendor, device: usize) -> Model {
 }
 
 fn attribute(vendor: Vendor, number: c_int, device: usize) -> Outcome<c_int> {
-    let (major, minor) = model(vendor, device).numbers;
+    let Model { numbers: (major, minor), dynamic_bytes, .. } = model(vendor, device);
     let known = match vendor {
-        Vendor::Cuda => [(1, 1024), (8, 48 << 10), (75, major), (76, minor)],
-        Vendor::Hip => [(56, 1024), (74, 64 << 10), (23, major), (61, minor)],
+        Vendor::Cuda => vec![(1, 1024), (8, 48 << 10), (97, dynamic_bytes), (75, major), (76, minor)],
+        Vendor::Hip => vec![(56, 1024), (74, dynamic_bytes), (23, major), (61, minor)],
     };
     let found = known.iter().find(|(known, _)| *known == number);
     found
@@ -251,7 +256,7 @@ exports! {
             let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
             match context.thing(id(module))? {
                 Thing::Module(known, code) if known == name => {
-                    context.add(new, Thing::Function(id(module), code));
+                    context.add(new, Thing::Function(id(module), code, DECLARED_BYTES));
                     Ok(())
                 }
                 Thing::Module(..) => reject(code::NOT_FOUND, format!("the module has no function {name:?}")),
@@ -260,9 +265,9 @@ exports! {
         })
     };
     [Cuda cuLaunchKernel, Hip hipModuleLaunchKernel] (
-        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, _shared: c_uint,
+        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, dynamic: c_uint,
         stream: Handle, _arguments: *mut *mut c_void, extra: *mut *mut c_void
-    ) |vendor| here(vendor, |context| launch(vendor, context, function, [gx, gy, gz], [bx, by, bz], stream, extra));
+    ) |vendor| here(vendor, |context| launch(vendor, context, function, [gx, gy, gz], [bx, by, bz], (dynamic, stream), extra));
     [Cuda cuStreamBeginCapture_v2, Hip hipStreamBeginCapture] (stream: Handle, _mode: c_int) |vendor|
         here(vendor, |context| context.begin_recording(id(stream)));
     [Cuda cuStreamEndCapture, Hip hipStreamEndCapture] (stream: Handle, to: *mut Handle) |vendor|
@@ -287,6 +292,22 @@ exports! {
         driver(vendor, |world| { let device = device_of(world, device)?; world.reset(device) });
     [Cuda cuCtxSetCurrent] (context: Handle) |vendor|
         driver(vendor, |world| { world.context(id(context))?; calls::enter(id(context)); Ok(()) });
+}
+
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`
+const MOST_DYNAMIC: c_int = 8;
+
+/// CUDA's own: what launches of a function may give.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncSetAttribute(function: Handle, number: c_int, value: c_int) -> c_int {
+    driver(Vendor::Cuda, |world| {
+        let current = current(Vendor::Cuda, world)?;
+        let most = world.device_of(current).map_or(0, |device| CUDA_MODELS[device].dynamic_bytes);
+        if number != MOST_DYNAMIC || !(0..=most).contains(&value) {
+            return reject(code::INVALID_VALUE, format!("attribute {number} as {value}"));
+        }
+        world.context(current)?.allow(id(function), value.unsigned_abs().into())
+    })
 }
 
 /// HIP's own: devices instead of contexts.

@@ -73,6 +73,14 @@ impl Code {
         }
     }
 
+    /// Bytes of workgroup memory that a launch gives.
+    pub fn dynamic_bytes(&self) -> u64 {
+        match self {
+            Code::Kernel(_) => 0,
+            Code::Tiles(program) => program.dynamic_bytes(),
+        }
+    }
+
     pub fn can_fail(&self) -> bool {
         matches!(self, Code::Kernel(kernel) if kernel.can_fail())
     }
@@ -98,27 +106,32 @@ impl Code {
 pub struct Model {
     pub numbers: (i32, i32),
     pub units: Option<Arch>,
+    /// The most bytes of workgroup memory that a launch may give.
+    pub dynamic_bytes: i32,
 }
 
-const fn model(major: i32, minor: i32, units: Option<Arch>) -> Model {
-    Model { numbers: (major, minor), units }
+const fn model(major: i32, minor: i32, units: Option<Arch>, dynamic: i32) -> Model {
+    Model { numbers: (major, minor), units, dynamic_bytes: dynamic << 10 }
 }
+
+/// What a launch may give without having been allowed more.
+pub const DECLARED_BYTES: u64 = 48 << 10;
 
 /// Hopper, Ampere, Turing, Pascal, Blackwell.
 pub const CUDA_MODELS: [Model; DEVICES] = [
-    model(9, 0, Some(Arch::Sm80)),
-    model(8, 0, Some(Arch::Sm80)),
-    model(7, 5, Some(Arch::Sm75)),
-    model(6, 1, None),
-    model(12, 0, Some(Arch::Sm80)),
+    model(9, 0, Some(Arch::Sm80), 227),
+    model(8, 0, Some(Arch::Sm80), 163),
+    model(7, 5, Some(Arch::Sm75), 64),
+    model(6, 1, None, 48),
+    model(12, 0, Some(Arch::Sm80), 99),
 ];
 /// gfx90a, gfx1100, gfx1200, gfx906, gfx942.
 pub const HIP_MODELS: [Model; DEVICES] = [
-    model(9, 0, Some(Arch::Gfx90a)),
-    model(11, 0, Some(Arch::Gfx1100)),
-    model(12, 0, Some(Arch::Gfx1200)),
-    model(9, 0, None),
-    model(9, 4, Some(Arch::Gfx90a)),
+    model(9, 0, Some(Arch::Gfx90a), 64),
+    model(11, 0, Some(Arch::Gfx1100), 64),
+    model(12, 0, Some(Arch::Gfx1200), 64),
+    model(9, 0, None, 64),
+    model(9, 4, Some(Arch::Gfx90a), 64),
 ];
 
 /// A piece of work.
@@ -158,7 +171,8 @@ struct Stream {
 pub enum Thing {
     Event,
     Module(String, Arc<Code>),
-    Function(u64, Arc<Code>),
+    /// Of which module, what, and how much workgroup memory a launch may give.
+    Function(u64, Arc<Code>, u64),
     Graph(Vec<Work>),
     Executable(Vec<Work>),
     /// A handle of a library for matmuls.
@@ -214,6 +228,11 @@ impl World {
         self.contexts.insert(handle, Context::default());
         self.primary[device] = Some(handle);
         Ok(handle)
+    }
+
+    /// The device that a context is of.
+    pub fn device_of(&self, context: u64) -> Option<usize> {
+        self.primary.iter().position(|of| *of == Some(context))
     }
 
     /// Drops everything of a device.
@@ -420,12 +439,23 @@ impl Context {
         self.things.get(&handle).cloned().ok_or_else(missing)
     }
 
+    /// Allows launches of a function to give so many bytes of workgroup memory.
+    pub fn allow(&mut self, function: u64, bytes: u64) -> Outcome<()> {
+        match self.things.get_mut(&function) {
+            Some(Thing::Function(.., most)) => {
+                *most = bytes;
+                Ok(())
+            }
+            _ => reject(code::INVALID_HANDLE, "the handle is of something else than a function"),
+        }
+    }
+
     pub fn remove(&mut self, handle: u64, is: fn(&Thing) -> bool) -> Outcome<()> {
         if !is(&self.thing(handle)?) {
             return reject(code::INVALID_HANDLE, "the handle is of something else");
         }
         if matches!(self.things.remove(&handle), Some(Thing::Module(..))) {
-            self.things.retain(|_, thing| !matches!(thing, Thing::Function(of, _) if *of == handle));
+            self.things.retain(|_, thing| !matches!(thing, Thing::Function(of, ..) if *of == handle));
         }
         Ok(())
     }

@@ -99,9 +99,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
     if metal {
         simdgroup::shared(p, out);
     } else {
-        for (i, t) in p.tiles.iter().enumerate() {
-            let _ = writeln!(out, "  __shared__ __align__(128) u16 t{i}[{}];", t.bytes() / 2);
-        }
+        declare_tiles(p, out);
     }
     groups::declare_shared(p, out);
     for i in sizes(p) {
@@ -152,6 +150,22 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
         };
     }
     Ok(())
+}
+
+/// Tiles, one behind the other in dynamic workgroup memory where they are too large to be declared.
+fn declare_tiles(p: &Program, out: &mut String) {
+    let (dynamic, mut at) = (p.dynamic_bytes(), 0);
+    if dynamic > 0 && !p.tiles.is_empty() {
+        let _ = writeln!(out, "  // {dynamic} bytes of dynamic workgroup memory.");
+        out.push_str("  extern __shared__ __align__(128) u16 dynamic[];\n");
+    }
+    for (i, t) in p.tiles.iter().enumerate() {
+        let _ = match dynamic {
+            0 => writeln!(out, "  __shared__ __align__(128) u16 t{i}[{}];", t.bytes() / 2),
+            _ => writeln!(out, "  u16* const t{i} = dynamic + {};", at / 2),
+        };
+        at += t.bytes();
+    }
 }
 
 /// Which lane this is, and which warp of its workgroup.

@@ -144,6 +144,18 @@ pub fn tilings(arch: Arch) -> Vec<Tiling> {
     ]
 }
 
+/// Tilings whose tiles take more workgroup memory than a kernel may declare, where an architecture's may have more: fewer reads of global memory for
+/// large results, but fewer workgroups at once. They are for tuning, none is taken unmeasured.
+pub fn large_tilings(arch: Arch) -> Vec<Tiling> {
+    let of = |tile, warps| Tiling { tile, warps, stages: 3, bands: 8 };
+    match arch {
+        Arch::Sm80 => {
+            vec![of((128, 256, 32), (2, 4)), of((256, 128, 32), (4, 2)), of((128, 128, 64), (2, 2))]
+        }
+        _ => Vec::new(),
+    }
+}
+
 impl Matmul {
     /// A matmul of one type without a batch, its operands stored as rows × depth and depth × columns, 16 bytes accessed at once.
     pub fn new(dtype: DType) -> Self {

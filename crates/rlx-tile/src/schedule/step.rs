@@ -10,7 +10,7 @@ use rlx_ir::{DType, Extent};
 use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled};
 use rlx_kernel::{TypeSupport, UniformArg};
 
-use super::matmul::{Matmul, Operand, Tiling, matmul, tilings};
+use super::matmul::{Matmul, Operand, Tiling, large_tilings, matmul, tilings};
 use crate::atom::{Arch, Atom};
 use crate::ir::Program;
 use crate::scalar::Scalar;
@@ -92,13 +92,14 @@ fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
 }
 
 /// The largest tiling that suits the result, or the smallest where none does, before those behind it and then the others. Sizes that are open count as
-/// large. Not measured.
+/// large. Not measured. Last are those that are for tuning alone.
 fn tilings_for(arch: Arch, parts: &MatMulParts<'_>) -> Vec<Tiling> {
     let [rows, cols] = [parts.m, parts.n].map(|size| size.as_const().unwrap_or(i64::MAX));
     let mut all = tilings(arch);
     let suited = all.iter().position(|tiling| tiling.suits(rows, cols));
     let first = suited.unwrap_or(all.len().saturating_sub(1));
     all.rotate_left(first);
+    all.extend(large_tilings(arch).into_iter().filter(|tiling| tiling.suits(rows, cols)));
     all
 }
 

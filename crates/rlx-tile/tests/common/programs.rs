@@ -3,7 +3,9 @@
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
 use rlx_tile::atom::Atom;
-use rlx_tile::schedule::{Matmul, Operand, Tiling, group_tilings, matmul, matmul_groups, tilings};
+use rlx_tile::schedule::{
+    Matmul, Operand, Tiling, group_tilings, large_tilings, matmul, matmul_groups, tilings,
+};
 use rlx_tile::{Arch, Program};
 
 /// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
@@ -21,7 +23,7 @@ pub fn programs() -> Vec<(String, Program)> {
         let mut plain = Matmul::new(dtype);
         // As many as a lane has beside each other.
         plain.result.vector = Atom::of(arch, dtype).map_or(1, |atom| atom.sum.neighbours());
-        tilings(arch).iter().for_each(|t| add(&plain, t, "nn"));
+        tilings(arch).iter().chain(&large_tilings(arch)).for_each(|t| add(&plain, t, "nn"));
         let tiling = &tilings(arch)[2];
         for (suffix, left, right) in [("nt", false, true), ("tn", true, false), ("tt", true, true)] {
             let mut what = plain.clone();
