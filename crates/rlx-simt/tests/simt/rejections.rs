@@ -3,6 +3,10 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
+use rlx_ir::DType;
+use rlx_tile::Arch;
+use rlx_tile::schedule::{Matmul, large_tilings, matmul};
+
 use crate::common::{Fake, second_gpu};
 
 pub type Handle = *mut c_void;
@@ -196,6 +200,17 @@ impl Driver {
     }
 
     fn launch(&self, function: Handle, threads: c_uint, arguments: &[u64], stream: Handle) -> c_int {
+        self.launch_with(function, (threads, 0), arguments, stream)
+    }
+
+    /// Launches with bytes of workgroup memory.
+    fn launch_with(
+        &self,
+        function: Handle,
+        (threads, dynamic): (c_uint, c_uint),
+        arguments: &[u64],
+        stream: Handle,
+    ) -> c_int {
         let mut bytes = size_of_val(arguments);
         let key = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
         let buffer = arguments.as_ptr().cast_mut().cast::<c_void>();
@@ -204,7 +219,7 @@ impl Driver {
         type N = c_uint;
         call!(self, b"cuLaunchKernel", b"hipModuleLaunchKernel",
             (Handle, N, N, N, N, N, N, N, Handle, *mut Handle, *mut Handle)
-            function, 1, 1, 1, threads, 1, 1, 0, stream, null_mut(), extra.as_mut_ptr())
+            function, 1, 1, 1, threads, 1, 1, dynamic, stream, null_mut(), extra.as_mut_ptr())
     }
 }
 
@@ -241,6 +256,39 @@ fn arguments_of_another_size_and_blocks_of_another_shape() {
         assert_eq!(d.launch(function, 64, &[x, x, x, x], stream), INVALID_VALUE, "an argument too many");
         assert_eq!(d.launch(function, 32, &[x, x, x], stream), OUT_OF_RESOURCES);
     }
+}
+
+/// The code object of a tile program whose tiles are larger than what a kernel may declare; how many threads and bytes of workgroup memory it has.
+fn large_program() -> (Vec<u8>, (c_uint, c_uint)) {
+    let tiling = large_tilings(Arch::Sm80)[0];
+    let program = matmul(Arch::Sm80, &Matmul::new(DType::F16), &tiling).unwrap();
+    let source = rlx_tile::render::source(&program, "k").unwrap();
+    let size = (source.len() as u64).to_le_bytes();
+    let image = [b"RLXFAKE1", &size[..], source.as_bytes()].concat();
+    (image, (program.workgroup(), program.dynamic_bytes() as c_uint))
+}
+
+#[test]
+fn workgroup_memory_that_was_not_allowed_or_not_given() {
+    let [d, _] = Driver::both();
+    d.enter(0);
+    let (image, shape) = large_program();
+    assert!(shape.1 > 48 << 10);
+    let (stream, x, (done, module)) = (d.stream(), d.allocate(256), d.load(&image));
+    let (found, function) = d.function(module, c"k");
+    assert_eq!((done, found), (0, 0));
+    let allow = |number: c_int, bytes: c_uint| call!(d, b"cuFuncSetAttribute", b"-", (Handle, c_int, c_int) function, number, bytes as c_int);
+    let launch = |bytes| d.launch_with(function, (shape.0, bytes), &[x, x, x, x], stream);
+    assert_eq!(launch(shape.1), INVALID_VALUE, "nothing above 48 KiB is allowed yet");
+    assert_eq!(allow(8, shape.1 - 1), 0);
+    assert_eq!(launch(shape.1), INVALID_VALUE, "less is allowed");
+    assert_eq!(allow(8, 228 << 10), INVALID_VALUE, "more than the device has");
+    assert_eq!(allow(9, shape.1), INVALID_VALUE, "another attribute");
+    assert_eq!(allow(8, shape.1), 0);
+    assert_eq!([0, shape.1 - 1, shape.1 + 1].map(launch), [INVALID_VALUE; 3], "another size is given");
+    assert_eq!(launch(shape.1), 0);
+    // Its uniforms are negative, so there is nothing to do.
+    assert_eq!(d.wait(stream), 0);
 }
 
 #[test]
