@@ -7,10 +7,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use crate::calls::{self, Vendor, counted, current, driver};
-use crate::world::{
-    CUDA_MODELS, Code, Context, DECLARED_BYTES, DEVICES, HIP_MODELS, HostBytes, Model, Outcome, Rejected,
-    Thing, Work, World, code, reject,
-};
+use crate::loaded::Code;
+use crate::models::{CUDA_MODELS, DECLARED_BYTES, DEVICES, HIP_MODELS, Model};
+use crate::world::{Context, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
 use crate::{calls::initialise, cuda_c, tiles};
 
 pub type Handle = *mut c_void;

@@ -12,5 +12,7 @@ mod blas;
 mod calls;
 mod cuda_c;
 mod exports;
+mod loaded;
+mod models;
 mod tiles;
 mod world;

@@ -6,10 +6,11 @@ pub mod blas;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use rlx_kernel::Kernel;
 use rlx_kernel::interp::{Binding, Pools, dispatch};
-use rlx_kernel::ir::{Access, BufferDecl};
-use rlx_tile::{Arch, Program};
+use rlx_kernel::ir::Access;
+
+use crate::loaded::Code;
+use crate::models::DEVICES;
 
 /// The numbers that both vendors have for these errors.
 pub mod code {
@@ -43,96 +44,12 @@ pub fn reject<T>(code: i32, why: impl Into<String>) -> Outcome<T> {
     Err(Rejected { code, why: why.into() })
 }
 
-/// How many devices there are, and how much memory each has.
-pub const DEVICES: usize = 5;
+/// How much memory each device has.
 const MEMORY: usize = 4 << 30;
 /// Device memory begins here: no address of the host's.
 const FIRST_ADDRESS: u64 = 0x7a00_0000_0000;
 /// What memory holds that nobody wrote.
 const POISON: u8 = 0xA5;
-
-/// What a code object has: a kernel, or a tile program.
-#[derive(Debug)]
-pub enum Code {
-    Kernel(Kernel),
-    Tiles(Program),
-}
-
-impl Code {
-    pub fn workgroup(&self) -> u32 {
-        match self {
-            Code::Kernel(kernel) => kernel.workgroup,
-            Code::Tiles(program) => program.workgroup(),
-        }
-    }
-
-    pub fn buffers(&self) -> &[BufferDecl] {
-        match self {
-            Code::Kernel(kernel) => &kernel.buffers,
-            Code::Tiles(program) => &program.buffers,
-        }
-    }
-
-    /// Bytes of workgroup memory that a launch gives.
-    pub fn dynamic_bytes(&self) -> u64 {
-        match self {
-            Code::Kernel(_) => 0,
-            Code::Tiles(program) => program.dynamic_bytes(),
-        }
-    }
-
-    pub fn can_fail(&self) -> bool {
-        matches!(self, Code::Kernel(kernel) if kernel.can_fail())
-    }
-
-    fn uniforms(&self) -> usize {
-        match self {
-            Code::Kernel(kernel) => kernel.uniforms.len(),
-            Code::Tiles(program) => program.uniforms.len(),
-        }
-    }
-
-    /// What the address of a buffer must be a multiple of: an element, or what lanes copy at once.
-    fn align(&self, decl: &BufferDecl) -> u64 {
-        match self {
-            Code::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
-            Code::Tiles(_) => 16,
-        }
-    }
-}
-
-/// A device of a vendor's: major and minor number of what it can do, and the architecture of its matrix units.
-#[derive(Debug, Clone, Copy)]
-pub struct Model {
-    pub numbers: (i32, i32),
-    pub units: Option<Arch>,
-    /// The most bytes of workgroup memory that a launch may give.
-    pub dynamic_bytes: i32,
-}
-
-const fn model(major: i32, minor: i32, units: Option<Arch>, dynamic: i32) -> Model {
-    Model { numbers: (major, minor), units, dynamic_bytes: dynamic << 10 }
-}
-
-/// What a launch may give without having been allowed more.
-pub const DECLARED_BYTES: u64 = 48 << 10;
-
-/// Hopper, Ampere, Turing, Pascal, Blackwell.
-pub const CUDA_MODELS: [Model; DEVICES] = [
-    model(9, 0, Some(Arch::Sm80), 227),
-    model(8, 0, Some(Arch::Sm80), 163),
-    model(7, 5, Some(Arch::Sm75), 64),
-    model(6, 1, None, 48),
-    model(12, 0, Some(Arch::Sm80), 99),
-];
-/// gfx90a, gfx1100, gfx1200, gfx906, gfx942.
-pub const HIP_MODELS: [Model; DEVICES] = [
-    model(9, 0, Some(Arch::Gfx90a), 64),
-    model(11, 0, Some(Arch::Gfx1100), 64),
-    model(12, 0, Some(Arch::Gfx1200), 64),
-    model(9, 0, None, 64),
-    model(9, 4, Some(Arch::Gfx90a), 64),
-];
 
 /// A piece of work.
 #[derive(Debug, Clone)]

@@ -1,0 +1,55 @@
+//! What a code object has, as launches see it.
+
+use rlx_kernel::Kernel;
+use rlx_kernel::ir::BufferDecl;
+use rlx_tile::Program;
+
+/// What a code object has: a kernel, or a tile program.
+#[derive(Debug)]
+pub enum Code {
+    Kernel(Kernel),
+    Tiles(Program),
+}
+
+impl Code {
+    pub fn workgroup(&self) -> u32 {
+        match self {
+            Code::Kernel(kernel) => kernel.workgroup,
+            Code::Tiles(program) => program.workgroup(),
+        }
+    }
+
+    pub fn buffers(&self) -> &[BufferDecl] {
+        match self {
+            Code::Kernel(kernel) => &kernel.buffers,
+            Code::Tiles(program) => &program.buffers,
+        }
+    }
+
+    /// Bytes of workgroup memory that a launch gives.
+    pub fn dynamic_bytes(&self) -> u64 {
+        match self {
+            Code::Kernel(_) => 0,
+            Code::Tiles(program) => program.dynamic_bytes(),
+        }
+    }
+
+    pub fn can_fail(&self) -> bool {
+        matches!(self, Code::Kernel(kernel) if kernel.can_fail())
+    }
+
+    pub fn uniforms(&self) -> usize {
+        match self {
+            Code::Kernel(kernel) => kernel.uniforms.len(),
+            Code::Tiles(program) => program.uniforms.len(),
+        }
+    }
+
+    /// What the address of a buffer must be a multiple of: an element, or what lanes copy at once.
+    pub fn align(&self, decl: &BufferDecl) -> u64 {
+        match self {
+            Code::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
+            Code::Tiles(_) => 16,
+        }
+    }
+}
