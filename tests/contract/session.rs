@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use rlx_contract::{DEVICE, on_every_device};
-use rlx_ir::op::{Activation, BinaryOp};
+use rlx_contract::{ABSENT, DEVICE, on_every_device};
+use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::{
-    ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, GraphModule, HirModule, Shape, sym,
+    ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, GraphModule, HirModule, Op, Shape, sym,
 };
 use rlx_runtime::{
-    CompileOptions, Device, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Session,
+    CompileOptions, Device, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Session, TensorView,
 };
 
 fn negate(dims: &[Dim]) -> Graph {
@@ -35,12 +35,12 @@ fn a_session_says_what_it_is() {
 
 #[test]
 fn a_device_without_a_backend_names_feature_and_register_backend() {
-    let e = Session::try_new(Device::Tpu).unwrap_err();
+    let e = Session::try_new(ABSENT).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DeviceUnavailable);
-    for part in ["TPU", "\"tpu\"", "register_backend", "no backend"] {
+    for part in ["ANE", "\"ane\"", "register_backend", "no backend"] {
         assert!(e.to_string().contains(part), "{e}");
     }
-    let caught = std::panic::catch_unwind(|| Session::new(Device::Tpu)).unwrap_err();
+    let caught = std::panic::catch_unwind(|| Session::new(ABSENT)).unwrap_err();
     assert_eq!(*caught.downcast::<String>().unwrap(), e.to_string());
 }
 
@@ -211,4 +211,53 @@ fn what_a_device_lacks_is_an_error_or_the_cpus(device: Device) {
     assert_eq!(parts > 1, lacks);
 }
 
-on_every_device!(what_a_device_lacks_is_an_error_or_the_cpus);
+/// The rows of `x` whose sum is not 0, multiplied by `w`; and a sine of the first that many numbers.
+fn with_a_count() -> Graph {
+    let found = Dim::Dynamic(sym::named("contract.rows_found"));
+    let mut g = Graph::new("counted");
+    let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Static(3)], DType::F32));
+    let w = g.param("w", Shape::new(&[3, 2], DType::F32));
+    let add = |g: &mut Graph, op, inputs: &[_]| g.try_add(op, inputs).unwrap();
+    let sums = add(&mut g, Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: false }, &[x]);
+    let rows = add(&mut g, Op::NonZero { count: found }, &[sums]);
+    let rows = add(&mut g, Op::Reshape { to: vec![found] }, &[rows]);
+    let kept = add(&mut g, Op::Gather { axis: 0 }, &[x, rows]);
+    let y = add(&mut g, Op::MatMul, &[kept, w]);
+    let y = add(&mut g, Op::Activation(Activation::Exp), &[y]);
+    let numbers = add(&mut g, Op::Iota { to: vec![found], axis: 0, dtype: DType::F32 }, &[]);
+    let sines = add(&mut g, Op::Activation(Activation::Sin), &[numbers]);
+    g.set_outputs(vec![y, rows, sines]);
+    g
+}
+
+/// What a run finds out is a size of the parts behind the one that found it.
+fn what_a_run_finds_may_be_in_a_graph_that_is_divided(device: Device) {
+    rlx_contract::register();
+    let on = |session: &Session| {
+        let mut compiled = session.compile(with_a_count());
+        compiled.set_param("w", &[0.5, -0.25, 1.0, 0.75, -1.0, 0.125]);
+        compiled
+    };
+    let mut here = on(&Session::new(device).try_with_cpu_fallback().unwrap());
+    let mut there = on(&Session::new(Device::Cpu));
+    // All, some, none; another number with the same rows; more rows; none at all.
+    for (rows, zeros) in [(4, 0), (4, 2), (4, 4), (4, 1), (9, 3), (0, 0), (4, 2)] {
+        let number = |i: usize| if i / 3 < zeros { 0.0 } else { (i * 7 % 11) as f32 / 16.0 + 0.125 };
+        let bytes: Vec<u8> = (0..3 * rows).flat_map(|i| number(i).to_le_bytes()).collect();
+        let x = TensorView { name: "x", dtype: DType::F32, dims: &[rows, 3], bytes: &bytes };
+        let (found, want) = (here.try_run_tensors(&[x]).unwrap(), there.try_run_tensors(&[x]).unwrap());
+        let dims: Vec<&[usize]> = found.iter().map(|output| output.dims()).collect();
+        assert_eq!(dims, [&[rows - zeros, 2][..], &[rows - zeros], &[rows - zeros]]);
+        assert_eq!(found[1].bytes(), want[1].bytes());
+        for output in [0, 2] {
+            let (found, want) = (found[output].as_f32().unwrap(), want[output].as_f32().unwrap());
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * b.abs().max(1.0);
+            assert!(found.iter().zip(want.iter()).all(near), "{rows} {zeros}: {found:?} {want:?}");
+        }
+    }
+}
+
+on_every_device!(
+    what_a_device_lacks_is_an_error_or_the_cpus,
+    what_a_run_finds_may_be_in_a_graph_that_is_divided
+);

@@ -23,11 +23,11 @@ impl<M> Default for Uploads<M> {
 }
 
 impl<M> Uploads<M> {
-    /// The copy of a weight; where there is none, what `copy` makes of its bytes.
+    /// The copy of a weight; where there is none, what `copy` makes of it.
     ///
     /// # Errors
-    /// Bytes that cannot be read, and what `copy` reports.
-    pub fn get(&self, weight: &Arc<Weight>, copy: impl FnOnce(&[u8]) -> Result<M>) -> Result<Arc<M>> {
+    /// What `copy` reports.
+    pub fn get(&self, weight: &Arc<Weight>, copy: impl FnOnce(&Arc<Weight>) -> Result<M>) -> Result<Arc<M>> {
         let key = Arc::as_ptr(weight).addr();
         let known =
             self.copies.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(|(of, copy)| {
@@ -37,7 +37,7 @@ impl<M> Uploads<M> {
         if let Some(known) = known {
             return Ok(known);
         }
-        let made = Arc::new(copy(&weight.bytes()?)?);
+        let made = Arc::new(copy(weight)?);
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.retain(|_, (weight, copy)| weight.strong_count() > 0 && copy.strong_count() > 0);
         copies.insert(key, (Arc::downgrade(weight), Arc::downgrade(&made)));
@@ -54,9 +54,9 @@ mod tests {
     fn a_weight_has_one_copy_while_someone_uses_it() {
         let weight = Arc::new(Weight::owned(DType::F32, &[1], vec![1, 2, 3, 4]).unwrap());
         let (uploads, made) = (Uploads::default(), std::cell::Cell::new(0));
-        let copy = |bytes: &[u8]| {
+        let copy = |weight: &Arc<Weight>| {
             made.set(made.get() + 1);
-            Ok(bytes.to_vec())
+            Ok(weight.bytes()?.into_owned())
         };
         let first = uploads.get(&weight, copy).unwrap();
         let second = uploads.get(&weight, copy).unwrap();

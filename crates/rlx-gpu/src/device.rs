@@ -289,8 +289,8 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
         Ok(())
     }
 
-    fn submit(&self, queue: &mut Queue<G>, run: Run<'_, Self>) -> Result<Option<usize>> {
-        let Some(stage) = run.stage else { return self.submit_init(queue, run).map(|()| None) };
+    fn submit(&self, queue: &mut Queue<G>, run: Run<'_, Self>) -> Result<()> {
+        let Some(stage) = run.stage else { return self.submit_init(queue, run) };
         run.progress.step(stage, 0, 1, || "")?;
         let Queue { faults, flights, submitted, .. } = queue;
         let (gpu, name) = (&*self.gpu, &run.program.lir.name);
@@ -303,7 +303,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
             timer.add_to(gpu, times)?;
         }
         flights.submitted(flight, &run.sequence.bound.can_fail);
-        Ok(None)
+        Ok(())
     }
 
     fn complete(&self, program: &Program<G>, queue: &Queue<G>) -> Result<()> {

@@ -161,9 +161,10 @@ impl<G: GpuApi> Shared<G> {
 
     /// The device's copy of a weight: one for all executables that use it.
     pub(crate) fn upload(&self, gpu: &G, weight: &Arc<Weight>, name: &str) -> Result<Arc<Buffer<G>>> {
-        self.uploads.get(weight, |bytes| {
+        self.uploads.get(weight, |weight| {
+            let bytes = weight.bytes()?;
             let copy = Buffer::new(gpu, bytes.len(), Usage::Storage, &format!("parameter {name:?}"))?;
-            copy.write(gpu, 0, bytes)?;
+            copy.write(gpu, 0, &bytes)?;
             Ok(copy)
         })
     }

@@ -227,6 +227,15 @@ impl Step {
         }
     }
 
+    /// The symbols that the step binds: its own, or those that nodes of a body bind where a device runs a graph as one step.
+    pub fn data_symbols(&self) -> impl Iterator<Item = u32> + '_ {
+        let body = match &self.kind {
+            StepKind::Op(Op::Region { body }) => body.graph.nodes(),
+            _ => &[],
+        };
+        self.data_symbol().into_iter().chain(body.iter().filter_map(|node| node.op.data_symbol()))
+    }
+
     /// The operand that a step copies whole because it replaces some elements of it elsewhere than [in
     /// place](Step::in_place): something reads the old value later, or the device cannot.
     pub fn copied(&self) -> Option<&Operand> {
@@ -434,7 +443,7 @@ impl LirModule {
 
     /// The symbols that steps bind, in the order of the steps.
     pub fn data_symbols(&self) -> Vec<u32> {
-        self.steps.iter().filter_map(Step::data_symbol).collect()
+        self.steps.iter().flat_map(Step::data_symbols).collect()
     }
 
     /// The plan.

@@ -129,7 +129,8 @@ impl Session {
 
     /// The same session, where the CPU runs the ops that the device cannot compute. Without this, a graph with such an op is an
     /// error. What one of the two computes and the other reads goes through the host's memory; [`Session::split_plan`] says what
-    /// and how much. Ops that find out how large their results are cannot be in such a graph.
+    /// and how much. Ops that find out how large their results are run on the CPU, and what they found is a dimension of the
+    /// parts behind them.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] in a build without the CPU's backend.

@@ -1,15 +1,18 @@
 //! A device and the CPU together: what the device cannot compute, the CPU does, where the caller lets it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rlx_backend::testing::{compile, disagreement, set_params};
 use rlx_backend::whole_graph::GraphTarget;
 use rlx_contract::{DEVICE, OracleBackend};
-use rlx_ir::op::ReduceOp;
+use rlx_ir::op::{Activation, CmpOp, ReduceOp};
+use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{random_donating_graph, random_graph};
-use rlx_ir::{DType, ErrorKind, Graph, GraphExt, LirModule, Op, OpKind, Result, Shape};
+use rlx_ir::{
+    DType, Dim, ErrorKind, Graph, GraphExt, LirModule, Op, OpKind, Result, Shape, Value, Weight, sym,
+};
 use rlx_opt::{Claim, Target};
-use rlx_runtime::backend::{Backend, ExecutableGraph};
+use rlx_runtime::backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 use rlx_runtime::cost::{BackendCostModel, Work};
 use rlx_runtime::{CompileOptions, Device, Session};
 use rlx_select::DeviceBackend;
@@ -163,4 +166,158 @@ fn random_graphs_agree_with_the_oracle_whatever_is_lacking() {
         divided += usize::from(plan.parts.len() > 1);
     }
     assert!(checked >= 80 && divided >= 40, "{divided} of {checked} were divided");
+}
+
+/// Rows of `x` with an element above 0 are found (on the CPU), gathered and multiplied (on the device); of what is above 0 then as
+/// many are found again. The last output mentions what was found and reads nothing of it.
+fn counting() -> Graph {
+    let [rows, places] = ["fallback.rows", "fallback.places"].map(|name| Dim::Dynamic(sym::named(name)));
+    let add = |g: &mut Graph, op, inputs: &[_]| g.try_add(op, inputs).unwrap();
+    let mut g = Graph::new("counting");
+    let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::SEQ), Dim::Static(4)], DType::F32));
+    let w = g.param("w", Shape::new(&[4, 3], DType::F32));
+    let zero = g.constant(Value::float(DType::F32, &[], vec![0.0]).to_const());
+    let most = add(&mut g, Op::Reduce { op: ReduceOp::Max, axes: vec![1], keep_dim: false }, &[x]);
+    let above = add(&mut g, Op::Compare(CmpOp::Gt), &[most, zero]);
+    let found = add(&mut g, Op::NonZero { count: rows }, &[above]);
+    let found = add(&mut g, Op::Reshape { to: vec![rows] }, &[found]);
+    let kept = add(&mut g, Op::Gather { axis: 0 }, &[x, found]);
+    let product = add(&mut g, Op::MatMul, &[kept, w]);
+    let tanh = add(&mut g, Op::Activation(Activation::Tanh), &[product]);
+    let both = add(&mut g, Op::Concat { axis: 0 }, &[kept, x, kept]);
+    let above = add(&mut g, Op::Compare(CmpOp::Gt), &[tanh, zero]);
+    let again = add(&mut g, Op::NonZero { count: places }, &[above]);
+    let numbers = add(&mut g, Op::Iota { to: vec![places], axis: 0, dtype: DType::F32 }, &[]);
+    let numbers = add(&mut g, Op::Activation(Activation::Exp), &[numbers]);
+    // Its part reads what has the size, and gives nothing that has it.
+    let sum = add(&mut g, Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep_dim: false }, &[found]);
+    g.set_outputs(vec![tanh, both, again, numbers, sum]);
+    g
+}
+
+#[test]
+fn what_a_run_finds_sizes_the_parts_behind_it() {
+    let graph = counting();
+    let on = |backend| {
+        DeviceBackend::with_backend(DEVICE, backend).with_cpu_fallback(rlx_select::cost::cost_model)
+    };
+    for lacks in
+        [&[OpKind::NonZero][..], &[OpKind::NonZero, OpKind::Iota], &[OpKind::NonZero, OpKind::MatMul]]
+    {
+        let on = on(Arc::new(Npu { lacks: lacks.to_vec(), run_ns: 0.0 })).unwrap();
+        let mut exec = compile(&graph, on.backend()).unwrap_or_else(|e| panic!("{e}"));
+        let plan = on.split_plan(&exec.lir().graph, &CompileOptions::new()).unwrap().unwrap();
+        assert!(plan.parts.len() >= 4, "{plan}");
+        for (seed, rows, shift) in
+            [(1, 9, -0.2), (2, 9, -3.0), (3, 9, 3.0), (4, 9, -0.3), (5, 40, -0.4), (6, 0, 0.0)]
+        {
+            let x = numbers(rows * 4, seed).into_iter().map(|x| f64::from(x * 4.0 + shift)).collect();
+            let w = numbers(12, 7).into_iter().map(f64::from).collect();
+            let mut bindings = Bindings::default();
+            bindings.set_input("x", Value::float(DType::F32, &[rows, 4], x).rounded());
+            bindings.set_param("w", Value::float(DType::F32, &[4, 3], w).rounded());
+            set_params(&mut *exec, &bindings).unwrap();
+            if let Some(what) = disagreement(&graph, &bindings, &mut *exec) {
+                panic!("without {lacks:?}, {rows} rows: {what}\n{plan}");
+            }
+            let want = oracle::evaluate(&graph, &bindings).unwrap();
+            let symbols = exec.lir().data_symbols();
+            let of = |name: &str| exec.found()[symbols.iter().position(|&s| s == sym::named(name)).unwrap()];
+            assert_eq!(of("fallback.rows"), want[0].dims[0] as i64);
+            assert_eq!(of("fallback.places"), want[2].dims[1] as i64);
+            assert_eq!(exec.output(3).unwrap().len(), 4 * want[3].dims[0]);
+        }
+    }
+}
+
+/// A device that notes where the weights are that it is given.
+struct Noting {
+    npu: Npu,
+    weights: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Backend for Noting {
+    fn name(&self) -> &str {
+        self.npu.name()
+    }
+
+    fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
+        self.npu.target(options)
+    }
+
+    fn cost_model(&self) -> Option<Arc<dyn BackendCostModel>> {
+        self.npu.cost_model()
+    }
+
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        Ok(Box::new(NotingGraph {
+            inner: self.npu.compile(lir, options)?,
+            weights: Arc::clone(&self.weights),
+        }))
+    }
+}
+
+struct NotingGraph {
+    inner: Box<dyn ExecutableGraph>,
+    weights: Arc<Mutex<Vec<usize>>>,
+}
+
+impl ExecutableGraph for NotingGraph {
+    fn lir(&self) -> &Arc<LirModule> {
+        self.inner.lir()
+    }
+
+    fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        self.weights.lock().unwrap().push(Arc::as_ptr(&weight).addr());
+        self.inner.set_param(index, weight)
+    }
+
+    fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        self.inner.run(inputs, dims)
+    }
+
+    fn output(&self, index: usize) -> Result<&[u8]> {
+        self.inner.output(index)
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        self.inner.memory()
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
+        Ok(Box::new(NotingGraph { inner: self.inner.try_clone()?, weights: Arc::clone(&self.weights) }))
+    }
+}
+
+#[test]
+fn a_part_is_given_the_callers_weights_and_no_copies() {
+    let npu = Npu { lacks: vec![OpKind::Cumulative], run_ns: 0.0 };
+    let noting = Noting { npu, weights: Arc::default() };
+    let weights = Arc::clone(&noting.weights);
+    let on = DeviceBackend::with_backend(DEVICE, Arc::new(noting));
+    let on = on.with_cpu_fallback(rlx_select::cost::cost_model).unwrap();
+    let mut exec = compile(&graph(), on.backend()).unwrap();
+    let weight = |dims: &[usize], seed| {
+        let bytes: Vec<u8> =
+            numbers(dims.iter().product(), seed).into_iter().flat_map(f32::to_le_bytes).collect();
+        Arc::new(Weight::owned(DType::F32, dims, bytes).unwrap())
+    };
+    let (w, v) = (weight(&[8, 16], 1), weight(&[16, 5], 2));
+    for (name, weight) in [("w", &w), ("v", &v)] {
+        let at = exec.lir().params.iter().position(|slot| slot.name == name).unwrap();
+        exec.set_param(at, Arc::clone(weight)).unwrap();
+    }
+    let x: Vec<u8> = numbers(24, 3).into_iter().flat_map(f32::to_le_bytes).collect();
+    for _ in 0..2 {
+        exec.run(&&[x.clone()][..], &[]).unwrap();
+    }
+    let mut given = weights.lock().unwrap().clone();
+    given.sort_unstable();
+    let mut own = [Arc::as_ptr(&w).addr(), Arc::as_ptr(&v).addr()];
+    own.sort_unstable();
+    assert_eq!(given, own, "each is set once, and is the one that the caller gave");
 }

@@ -207,11 +207,11 @@ pub trait DeviceApi: Send + Sync + Sized + 'static {
         let _ = queue;
     }
 
-    /// Runs a part of a sequence, or starts to. Gives what the last step that counts found, where one does.
+    /// Runs a part of a sequence, or starts to. What a step finds out goes to [`Run::found`]; a part ends behind a step that counts.
     ///
     /// # Errors
     /// What a step reports, with its node ([`Program::locate`]); [`rlx_ir::ErrorKind::Cancelled`]; a fault of the device.
-    fn submit(&self, queue: &mut Self::Queue, run: Run<'_, Self>) -> Result<Option<usize>>;
+    fn submit(&self, queue: &mut Self::Queue, run: Run<'_, Self>) -> Result<()>;
 
     /// Waits for the oldest run that is under way: its outputs are then what [`DeviceApi::output`] gives.
     ///
@@ -321,6 +321,8 @@ pub struct Run<'r, D: DeviceApi> {
     pub stage: Option<Stage>,
     /// Who watches.
     pub progress: &'r Progress,
+    /// What the symbols are that the part's last step binds, in the order of [`rlx_ir::lir::Step::data_symbols`].
+    pub found: &'r mut Vec<usize>,
     /// What a panic is blamed on: the node that is at work.
     pub busy_with: &'r mut Option<NodeId>,
     /// The times of the steps, by step, and when the run began; there only where [`DeviceApi::times_steps`].

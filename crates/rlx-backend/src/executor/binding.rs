@@ -11,9 +11,9 @@ pub const BINDINGS: usize = 8;
 pub(super) struct Binding<D: DeviceApi> {
     pub(super) dims: Vec<i64>,
     pub(super) values: Vec<i64>,
-    /// What the steps that count found in the last run, and what their followers are bound to.
+    /// What the steps that count found in the last run, and by stage whether its followers are bound to it.
     pub(super) found: Vec<i64>,
-    pub(super) staged: Vec<Option<i64>>,
+    pub(super) staged: Vec<bool>,
     pub(super) sequence: D::Sequence,
     /// What init steps made that depend on symbols.
     pub(super) prepared: Vec<(usize, Arc<D::Memory>)>,

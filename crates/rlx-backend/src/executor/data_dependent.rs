@@ -19,12 +19,12 @@ impl<D: DeviceApi> Program<D> {
             return self.table.eval(&self.lir.symbols, dims, values);
         }
         found.clear();
+        found.resize(self.stages.by_symbol.len(), 0);
         let given = |s: u32| Some(dims[self.lir.symbols.binary_search(&s).ok()?]);
-        for stage in &self.stages.list {
-            let most = stage.bound.eval(&given).ok_or_else(|| {
-                Error::new(ErrorKind::Dimension, format!("the bound {} has no value", stage.bound))
+        for symbol in self.stages.list.iter().flat_map(|stage| &stage.symbols) {
+            found[symbol.at] = symbol.bound.eval(&given).ok_or_else(|| {
+                Error::new(ErrorKind::Dimension, format!("the bound {} has no value", symbol.bound))
             })?;
-            found.push(most);
         }
         self.table.eval_by(&|s| self.value(dims, found, s), values)
     }
@@ -49,27 +49,42 @@ impl<D: DeviceApi> Program<D> {
         queue: &mut D::Queue,
         binding: &mut Binding<D>,
         at: usize,
-        found: usize,
+        found: &[usize],
         changed: bool,
     ) -> Result<bool> {
         let stage = &self.stages.list[at];
-        let found = i64::try_from(found).unwrap_or(i64::MAX);
-        if !changed && binding.staged[at] == Some(found) {
-            return Ok(false);
+        if found.len() != stage.symbols.len() {
+            let message = format!("a step found {} sizes of {}", found.len(), stage.symbols.len());
+            return Err(Error::new(ErrorKind::Internal, message));
         }
-        binding.staged[at] = None;
-        binding.found[at] = found;
+        let mut same = !changed && binding.staged[at];
+        binding.staged[at] = false;
+        for (symbol, &found) in stage.symbols.iter().zip(found) {
+            let found = i64::try_from(found).unwrap_or(i64::MAX);
+            same &= std::mem::replace(&mut binding.found[symbol.at], found) == found;
+        }
+        if !same {
+            self.bind_found(queue, binding, at)?;
+        }
+        binding.staged[at] = true;
+        Ok(!same)
+    }
+
+    /// Binds what waited for stage `at` to what was found.
+    fn bind_found(&self, queue: &mut D::Queue, binding: &mut Binding<D>, at: usize) -> Result<()> {
+        let stage = &self.stages.list[at];
         let value = |s: u32| self.value(&binding.dims, &binding.found, s);
         self.table.eval_again(&stage.slots, &value, &mut binding.values)?;
-        self.rules.hold(Some(stage.symbol), &value).map_err(|e| e.with_device(self.device.name()))?;
+        for symbol in &stage.symbols {
+            let held = self.rules.hold(Some(symbol.symbol), &value);
+            held.map_err(|e| e.with_device(self.device.name()))?;
+        }
         let values = Values(&binding.values);
         for &step in &stage.later {
             let of = &self.steps[step];
             let bound = self.device.bind(&mut binding.sequence, step, of, &values);
             bound.map_err(|e| self.locate(of.node, e))?;
         }
-        self.device.seal(queue, &mut binding.sequence)?;
-        binding.staged[at] = Some(found);
-        Ok(true)
+        self.device.seal(queue, &mut binding.sequence)
     }
 }

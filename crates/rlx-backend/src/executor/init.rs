@@ -217,6 +217,7 @@ impl<D: DeviceApi> Executor<D> {
             outputs: &[],
             stage: None,
             progress,
+            found: &mut Vec::new(),
             busy_with: &mut self.busy_with,
             times: None,
         };

@@ -131,7 +131,8 @@ impl<D: DeviceApi> Program<D> {
     /// The program of a module that is another form of `lir`: its inputs, parameters, outputs and symbols are the same, its steps are
     /// not. Callers see `lir`.
     #[must_use]
-    pub fn shown_as(self, lir: Arc<LirModule>) -> Self {
+    pub fn shown_as(mut self, lir: Arc<LirModule>) -> Self {
+        self.stages.number_as(&lir);
         Program { shown: lir, ..self }
     }
 

@@ -45,6 +45,8 @@ pub struct Executor<D: DeviceApi> {
     pub(super) inputs: Vec<Option<D::Memory>>,
     pub(super) handles: Handles<D::Memory>,
     pub(super) outputs: Vec<Output>,
+    /// What the last step that counts found.
+    pub(super) counted: Vec<usize>,
     /// By output: what was copied to the host because somebody asked for it.
     pub(super) fetched: Vec<OnceCell<Vec<u8>>>,
     pub(super) ran: bool,
@@ -92,6 +94,7 @@ impl<D: DeviceApi> Executor<D> {
             inputs: lir.inputs.iter().map(|_| None).collect(),
             handles: Handles::new(lir.inputs.len(), &program.donated),
             outputs: outputs.map(|o| Output { buffer: o.buffer, bytes: 0, stays: false }).collect(),
+            counted: Vec::new(),
             fetched: vec![OnceCell::new(); lir.outputs.len()],
             ran: false,
             in_flight: Cell::new(0),
@@ -228,13 +231,16 @@ impl<D: DeviceApi> Executor<D> {
 
     /// The steps of the present binding, in parts behind each step that counts.
     fn run_steps(&mut self, progress: &Progress) -> Result<()> {
-        let Executor { program, queue, present, places, outputs, busy_with, profile, .. } = self;
+        let Executor { program, queue, present, places, outputs, counted, busy_with, profile, .. } = self;
         let program: &Program<D> = program;
         let Some(binding) = present else {
             return Err(Error::new(ErrorKind::Internal, "a run without a binding"));
         };
         let begun = profile.is_some().then(Instant::now);
-        let mut part = |queue: &mut D::Queue, sequence: &mut D::Sequence, steps: Range<usize>| {
+        let mut part = |queue: &mut D::Queue,
+                        sequence: &mut D::Sequence,
+                        steps: Range<usize>,
+                        found: &mut Vec<usize>| {
             let run = Run {
                 program,
                 sequence,
@@ -243,6 +249,7 @@ impl<D: DeviceApi> Executor<D> {
                 outputs,
                 stage: Some(Stage::Run),
                 progress,
+                found,
                 busy_with: &mut *busy_with,
                 times: profile.as_deref_mut().zip(begun),
             };
@@ -250,12 +257,15 @@ impl<D: DeviceApi> Executor<D> {
         };
         let (mut from, mut changed) = (0, false);
         for (at, stage) in program.stages.list.iter().enumerate() {
-            let found = part(queue, &mut binding.sequence, from..stage.step + 1)?;
-            let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a step counted nothing"))?;
-            changed |= program.found(queue, binding, at, found, changed)?;
+            counted.clear();
+            part(queue, &mut binding.sequence, from..stage.step + 1, counted)?;
+            changed |= program.found(queue, binding, at, counted, changed)?;
             from = stage.step + 1;
         }
-        part(queue, &mut binding.sequence, from..program.steps.len()).map(drop)
+        if from < program.steps.len() || program.stages.list.is_empty() {
+            part(queue, &mut binding.sequence, from..program.steps.len(), counted)?;
+        }
+        Ok(())
     }
 
     /// Works out how large outputs are: the room they have or, after a run that counted, the elements they are.

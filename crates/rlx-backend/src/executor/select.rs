@@ -92,7 +92,7 @@ impl<D: DeviceApi> Executor<D> {
             dims: Vec::new(),
             values: like.map_or_else(Vec::new, |b| b.values.clone()),
             found: Vec::new(),
-            staged: vec![None; program.stages.list.len()],
+            staged: vec![false; program.stages.list.len()],
             sequence: program.device.sequence(&self.queue, steps, like.map(|b| &b.sequence))?,
             prepared: Vec::new(),
             input_bytes: Vec::with_capacity(program.lir.inputs.len()),
@@ -107,7 +107,7 @@ impl<D: DeviceApi> Executor<D> {
         let partly = std::mem::replace(&mut b.whole, false) && program.stages.list.is_empty();
         std::mem::swap(&mut self.values_before, &mut b.values);
         program.evaluate(&b.dims, &mut b.found, &mut b.values)?;
-        b.staged.fill(None);
+        b.staged.fill(false);
         program.hold_rules(&b.dims, &b.found)?;
         self.check_params(program, &b.values)?;
         program.given[0].bytes(&Values(&b.values), &mut b.input_bytes)?;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rlx_ir::lir::{BufferKind, MemoryPlan, Step as LirStep, StepKind};
-use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Graph, LirModule, Op, Result, Shape, Weight};
+use rlx_ir::{Dim, DimBinding, Error, ErrorKind, Extent, Graph, LirModule, Op, Result, Shape, Weight};
 use rlx_opt::PoolSpec;
 
 use super::GraphDevice;
@@ -51,6 +51,8 @@ pub(super) struct Kernel<G: GraphDevice> {
     /// The buffers it reads and writes.
     inputs: Vec<usize>,
     outputs: Vec<usize>,
+    /// The symbols that its nodes bind, in their order.
+    counted: Vec<u32>,
     /// By input: whether an output takes its memory.
     donated: Vec<bool>,
     /// By input: whether it is a weight.
@@ -86,6 +88,7 @@ impl<G: GraphDevice> Kernel<G> {
             symbols: symbols.map(|&s| (s, table.add(Extent::sym(s)))).collect(),
             inputs: buffers(&step.inputs),
             outputs: buffers(&step.outputs),
+            counted: graph.data_symbols().iter().map(|data| data.symbol).collect(),
             donated,
             fixed: step.inputs.iter().map(|o| is_weight(&lir.buffers[o.buffer.index()].kind)).collect(),
             programs: Mutex::default(),
@@ -120,7 +123,10 @@ impl<G: GraphDevice> Kernel<G> {
             binding.set(symbol, values.size(ex)?);
         }
         let graph = self.graph.try_bind(&binding)?;
-        let open = |node: &&rlx_ir::Node| node.results().iter().any(|shape| !shape.is_static());
+        // What nodes count the run finds out.
+        let counted = |dim: &Dim| dim.extent().symbols().iter().any(|s| self.counted.contains(s));
+        let is_open = |shape: &Shape| shape.dims().iter().any(|dim| !dim.is_static() && !counted(dim));
+        let open = |node: &&rlx_ir::Node| node.results().iter().any(is_open);
         if let Some(node) = graph.nodes().iter().find(open) {
             let message = format!("{} has a dimension that is no number", node.shape);
             return Err(graph.locate(node.id, Error::new(ErrorKind::Unsupported, message)));
@@ -131,6 +137,23 @@ impl<G: GraphDevice> Kernel<G> {
             inputs: super::inputs(&graph).map(|(_, shape)| shape.clone()).collect(),
             outputs: graph.outputs.iter().map(|&id| graph.shape(id).clone()).collect(),
         })
+    }
+
+    /// What a run that was started found, by symbol.
+    fn found(
+        &self,
+        device: &G,
+        program: &Compiled<G>,
+        pending: &G::Pending,
+        found: &mut Vec<usize>,
+    ) -> Result<DimBinding> {
+        let mut sizes = DimBinding::new();
+        if self.counted.is_empty() {
+            return Ok(sizes);
+        }
+        found.extend(device.found(&program.program, pending).map_err(|e| self.name(e))?);
+        self.counted.iter().zip(&*found).for_each(|(&symbol, &size)| _ = sizes.set(symbol, size));
+        Ok(sizes)
     }
 
     /// An error of the whole graph: of none of its nodes, unless it says so.
@@ -233,9 +256,8 @@ impl<G: GraphDevice> DeviceApi for Whole<G> {
     }
 
     fn load(&self, weight: &Arc<Weight>, name: &str) -> Result<Arc<Memory<G>>> {
-        let shape = weight.shape();
-        let upload = |bytes: &[u8]| Ok(Slot::of(self.device.upload(bytes, &shape)?, shape.clone()));
-        let loaded = self.device.shared().uploads.get(weight, upload);
+        let load = |weight: &Arc<Weight>| Ok(Slot::of(self.device.load(weight)?, weight.shape()));
+        let loaded = self.device.shared().uploads.get(weight, load);
         loaded.map_err(|e| e.with_node(format!("parameter {name:?}")))
     }
 
@@ -293,7 +315,7 @@ impl<G: GraphDevice> DeviceApi for Whole<G> {
         Ok(())
     }
 
-    fn submit(&self, queue: &mut Queue<G>, run: Run<'_, Self>) -> Result<Option<usize>> {
+    fn submit(&self, queue: &mut Queue<G>, run: Run<'_, Self>) -> Result<()> {
         if let Some(stage) = run.stage {
             run.progress.step(stage, 0, 1, || "")?;
         }
@@ -305,11 +327,12 @@ impl<G: GraphDevice> DeviceApi for Whole<G> {
             let started = self.start(queue, kernel, program, run.places);
             let (tensors, pending) = started.map_err(|e| kernel.name(e).with_device(self.name()))?;
             let tensors: Vec<Arc<G::Tensor>> = tensors.into_iter().map(Arc::new).collect();
+            let sizes = kernel.found(&self.device, program, &pending, run.found)?;
             // Of memory that a run updates, or that feeds a handle, the slot is the only owner: the next run may take it.
             for (tensor, (&buffer, shape)) in tensors.iter().zip(kernel.outputs.iter().zip(&program.outputs))
             {
                 if let Some(place) = &run.places[buffer] {
-                    place.put(Arc::clone(tensor), shape.clone());
+                    place.put(Arc::clone(tensor), shape.bind(&sizes));
                 }
             }
             if run.stage.is_none() {
@@ -321,7 +344,7 @@ impl<G: GraphDevice> DeviceApi for Whole<G> {
             let outputs = outputs.map(|(i, t)| (!stays(i)).then(|| (t, OnceCell::new()))).collect();
             queue.fly(Flight { outputs, pending: RefCell::new(Some((Arc::clone(program), pending))) })?;
         }
-        Ok(None)
+        Ok(())
     }
 
     fn complete(&self, _: &Program<Self>, queue: &Queue<G>) -> Result<()> {

@@ -40,7 +40,7 @@ mod target;
 
 use std::sync::Arc;
 
-use rlx_ir::{Graph, LirModule, Op, Result, Shape};
+use rlx_ir::{Graph, LirModule, Op, Result, Shape, Weight};
 use rlx_opt::Target;
 
 pub use self::device::Shared;
@@ -97,7 +97,8 @@ pub trait GraphDevice: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// Compiles a graph that the device claims: every dimension is a number, what it takes are [`Op::Input`]s, what it gives its
+    /// Compiles a graph that the device claims: every dimension is a number (or hangs on what nodes of the graph count, where the
+    /// device [claims such nodes](GraphTarget::with_found_sizes)), what it takes are [`Op::Input`]s, what it gives its
     /// outputs, which may be inputs or constants and may be given twice. [`Graph::donations`] are permissions.
     ///
     /// # Errors
@@ -121,6 +122,15 @@ pub trait GraphDevice: Send + Sync + Sized + 'static {
     /// Memory that cannot be had ([`rlx_ir::ErrorKind::OutOfMemory`]), or a fault of the device.
     fn upload(&self, bytes: &[u8], shape: &Shape) -> Result<Self::Tensor>;
 
+    /// A weight on the device, of which there is one copy for all executables: by default its bytes, as [`GraphDevice::upload`] brings
+    /// them.
+    ///
+    /// # Errors
+    /// Bytes that cannot be read, and as [`GraphDevice::upload`].
+    fn load(&self, weight: &Arc<Weight>) -> Result<Self::Tensor> {
+        self.upload(&weight.bytes()?, &weight.shape())
+    }
+
     /// The row-major bytes of a tensor, once it is computed.
     ///
     /// # Errors
@@ -136,6 +146,17 @@ pub trait GraphDevice: Send + Sync + Sized + 'static {
         program: &Self::Program,
         arguments: Vec<Argument<Self::Tensor>>,
     ) -> Result<(Vec<Self::Tensor>, Self::Pending)>;
+
+    /// What the symbols are that the program's nodes bind ([`Graph::data_symbols`], in that order), of a run that was started. Asked
+    /// for only where there are any, which is where the device's target claims ops that count
+    /// ([`GraphTarget::with_found_sizes`]). The run's outputs are then as large as these numbers make them.
+    ///
+    /// # Errors
+    /// As [`GraphDevice::finish`].
+    fn found(&self, program: &Self::Program, pending: &Self::Pending) -> Result<Vec<usize>> {
+        let _ = (program, pending);
+        Ok(Vec::new())
+    }
 
     /// Waits for a run.
     ///

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rlx_ir::lir::{Buffer, BufferId, BufferKind, IoSlot, Operand, Step, StepKind, View};
 use rlx_ir::op::Body;
-use rlx_ir::{Error, ErrorKind, Graph, LirModule, Node, NodeId, Op, Result, Shape};
+use rlx_ir::{DataSymbols, Error, ErrorKind, Graph, LirModule, Node, NodeId, Op, Result, Shape, bound_of};
 use rlx_opt::PoolSpec;
 use rlx_opt::facts::fixed_nodes;
 use rlx_opt::lower::live_ranges;
@@ -23,7 +23,8 @@ use rlx_opt::plan::plan_memory;
 pub(super) fn module(lir: &LirModule, spec: PoolSpec) -> Result<LirModule> {
     let graph = &lir.graph;
     let early = early_nodes(graph);
-    let mut parts = Parts { lir, buffers: Vec::new(), leaves: HashMap::new() };
+    let data = graph.data_symbols();
+    let mut parts = Parts { lir, data: &data, buffers: Vec::new(), leaves: HashMap::new() };
     let inputs = parts.slots(&lir.inputs, BufferKind::Input);
     let params = parts.slots(&lir.params, BufferKind::Param);
     let kept = kept_nodes(graph, &early);
@@ -98,6 +99,8 @@ fn kept_nodes(graph: &Graph, early: &[bool]) -> Vec<NodeId> {
 /// What the steps are made of.
 struct Parts<'m> {
     lir: &'m LirModule,
+    /// What nodes of its graph count.
+    data: &'m DataSymbols,
     buffers: Vec<Buffer>,
     /// Nodes that a body takes instead of computing them: what the init step gave.
     leaves: HashMap<NodeId, Operand>,
@@ -107,7 +110,8 @@ impl Parts<'_> {
     fn buffer(&mut self, kind: BufferKind, shape: &Shape) -> Operand {
         let view = View::dense(shape.dims());
         let buffer = BufferId(self.buffers.len() as u32);
-        let elements = view.elements();
+        // A value has room for as many elements as it can be.
+        let elements = view.elements().upper(&bound_of(self.data));
         self.buffers.push(Buffer { kind, dtype: shape.dtype(), elements, format: None });
         Operand { buffer, view: Arc::new(view), dtype: shape.dtype() }
     }
@@ -158,14 +162,20 @@ impl Parts<'_> {
         Ok(Step { kind: StepKind::Op(Op::Region { body }), inputs, outputs: results, node })
     }
 
-    /// The nodes that `outputs` are computed from, up to what is given. All inputs and parameters that they reach, no others.
+    /// The nodes that `outputs` are computed from, up to what is given, and those that count what these mention. All inputs and
+    /// parameters that they reach, no others.
     fn needed(&self, outputs: &[NodeId]) -> Vec<bool> {
         let graph = &self.lir.graph;
         let mut needed = vec![false; graph.len()];
         let mut open = outputs.to_vec();
         while let Some(id) = open.pop() {
             if !std::mem::replace(&mut needed[id.index()], true) && !self.leaves.contains_key(&id) {
-                open.extend(&graph.node(id).inputs);
+                let node = graph.node(id);
+                open.extend(&node.inputs);
+                if !self.data.is_empty() {
+                    let by = |symbol| self.data.iter().find(|data| data.symbol == symbol);
+                    node.each_symbol(&mut |symbol| open.extend(by(symbol).map(|data| data.node)));
+                }
             }
         }
         needed

@@ -11,13 +11,15 @@ type Claims = dyn Fn(&Node, &Graph) -> Claim + Send + Sync;
 /// The target of a device that compiles whole graphs: it claims what its table says, so that the rest is decomposed, and leaves
 /// fusion, layouts and memory to the device's own compiler.
 ///
-/// Ops that find out how large their results are ([`Op::data_symbol`]) are never claimed: a program's sizes are fixed.
+/// Ops that find out how large their results are ([`Op::data_symbol`]) are claimed only where the device can find sizes
+/// ([`GraphTarget::with_found_sizes`]): a vendor's program has fixed ones.
 pub struct GraphTarget {
     name: String,
     claims: Box<Claims>,
     moves: fn(DType) -> bool,
     exceptions: fn(&Node) -> Option<String>,
     max_rank: usize,
+    finds_sizes: bool,
 }
 
 impl GraphTarget {
@@ -33,6 +35,7 @@ impl GraphTarget {
             moves: |dtype| dtype.bits() >= 8,
             exceptions: |_| None,
             max_rank: usize::MAX,
+            finds_sizes: false,
         }
     }
 
@@ -50,6 +53,13 @@ impl GraphTarget {
         self
     }
 
+    /// Programs may have ops that find out how large their results are: see [`super::GraphDevice::found`].
+    #[must_use]
+    pub fn with_found_sizes(mut self) -> Self {
+        self.finds_sizes = true;
+        self
+    }
+
     /// The most dimensions of a tensor.
     #[must_use]
     pub fn with_max_rank(mut self, rank: usize) -> Self {
@@ -64,7 +74,7 @@ impl Target for GraphTarget {
     }
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
-        if node.op.data_symbol().is_some() {
+        if node.op.data_symbol().is_some() && !self.finds_sizes {
             return Claim::No("how large its result is is known in the run only".into());
         }
         if node.results().iter().any(|shape| shape.rank() > self.max_rank) {

@@ -256,7 +256,7 @@ impl DeviceApi for Cpu {
     }
 
     #[inline]
-    fn submit(&self, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<Option<usize>> {
+    fn submit(&self, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<()> {
         sequence::run(self, queue, run)
     }
 

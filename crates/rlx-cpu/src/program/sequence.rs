@@ -165,8 +165,8 @@ impl Sequence {
 }
 
 /// Runs a part of a sequence; gives what the last step that counts found.
-pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<Option<usize>> {
-    let Run { program, sequence, steps, places, stage, progress, busy_with, times, .. } = run;
+pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<()> {
+    let Run { program, sequence, steps, places, stage, progress, found, busy_with, times, .. } = run;
     queue.fit(&sequence.scratch_sizes(queue.scratch_sizes, cpu.threads.pool().threads()), places)?;
     let mut pool = if sequence.nanos < WORTH_NANOS {
         Helpers::alone()
@@ -229,7 +229,8 @@ pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<Opt
             }
         }
     }
-    Ok(cx.found)
+    found.extend(cx.found);
+    Ok(())
 }
 
 /// Reports a step, and asks whether to go on.

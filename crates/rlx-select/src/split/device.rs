@@ -1,12 +1,14 @@
 //! The two devices as one that compiles whole graphs: a program is the parts of a graph, and tensors are in the host's memory.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rlx_backend::whole_graph::{Argument, GraphDevice, Shared};
 use rlx_backend::{ExecutableGraph, InputSource};
-use rlx_ir::{DType, Error, ErrorKind, Graph, LirModule, Node, NodeId, Op, Progress, Result, Shape, Weight};
+use rlx_ir::{
+    DimBinding, Error, ErrorKind, Graph, LirModule, Node, NodeId, Op, Progress, Result, Shape, Weight,
+};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
 use super::plan::{Place, Side, SplitPart, SplitPlan, plan};
@@ -31,6 +33,8 @@ pub(super) struct Program {
     outputs: Vec<NodeId>,
     /// Outputs that are constants.
     constants: HashMap<NodeId, Arc<Weight>>,
+    /// The symbols that its nodes bind, in their order.
+    counted: Vec<u32>,
 }
 
 /// One part, compiled.
@@ -40,8 +44,19 @@ struct Part {
     inputs: Vec<NodeId>,
     /// By parameter: the node, and the weight that was set.
     params: Vec<(NodeId, Option<Arc<Weight>>)>,
-    /// By output: the node, its type and dimensions.
-    outputs: Vec<(NodeId, DType, Vec<usize>)>,
+    /// By output: the node and its shape.
+    outputs: Vec<(NodeId, Shape)>,
+    /// The symbols that earlier parts found, as a run of its module is given them.
+    given: Vec<u32>,
+    /// The symbols that it finds, as its executable gives them.
+    counted: Vec<u32>,
+}
+
+/// What a run of a program knows so far.
+#[derive(Default)]
+struct Known {
+    values: HashMap<NodeId, Arc<Weight>>,
+    sizes: DimBinding,
 }
 
 /// The bytes of a part's inputs.
@@ -122,43 +137,70 @@ impl Split {
         let inputs = lir.inputs.iter().map(|slot| node_named(&slot.name, whole)).collect::<Result<_>>()?;
         let params = lir.params.iter().map(|slot| Ok((node_named(&slot.name, whole)?, None)));
         let params = params.collect::<Result<_>>()?;
-        let outputs = wanted.iter().map(|&id| {
-            let shape = whole.shape(id);
-            let open = || Error::new(ErrorKind::Internal, format!("{shape} is open in a part"));
-            Ok((id, shape.dtype(), shape.static_dims().ok_or_else(open)?))
-        });
-        let outputs = outputs.collect::<Result<_>>()?;
+        let outputs = wanted.iter().map(|&id| (id, whole.shape(id).clone())).collect();
+        let (given, counted) = (lir.symbols.clone(), lir.data_symbols());
         let exec = side.backend.compile(Arc::new(lir), &self.options)?;
-        Ok(Part { exec, inputs, params, outputs })
+        Ok(Part { exec, inputs, params, outputs, given, counted })
     }
 }
 
 impl Part {
-    /// Runs the part: reads `values`, and adds what it computes.
-    fn run(&mut self, values: &mut HashMap<NodeId, Arc<Weight>>) -> Result<()> {
+    /// Runs the part: reads what is known, and adds what it computes and counts.
+    fn run(&mut self, known: &mut Known) -> Result<()> {
         let missing = || Error::new(ErrorKind::Internal, "a part reads what was not computed");
         for (index, (id, set)) in self.params.iter_mut().enumerate() {
-            let weight = values.get(id).ok_or_else(missing)?;
+            let weight = known.values.get(id).ok_or_else(missing)?;
             if !set.as_ref().is_some_and(|set| Arc::ptr_eq(set, weight)) {
                 self.exec.set_param(index, Arc::clone(weight))?;
                 *set = Some(Arc::clone(weight));
             }
         }
-        let bytes = |id: &NodeId| values.get(id).ok_or_else(missing)?.bytes();
+        let bytes = |id: &NodeId| known.values.get(id).ok_or_else(missing)?.bytes();
         let given = Given(self.inputs.iter().map(bytes).collect::<Result<_>>()?);
-        self.exec.run(&given, &[])?;
-        for (index, (id, dtype, dims)) in self.outputs.iter().enumerate() {
-            let value = Weight::owned(*dtype, dims, self.exec.output(index)?)?;
-            values.insert(*id, Arc::new(value));
+        let size = |&symbol: &u32| known.sizes.get(symbol).and_then(|size| i64::try_from(size).ok());
+        let dims = self.given.iter().map(|symbol| size(symbol).ok_or_else(missing));
+        self.exec.run(&given, &dims.collect::<Result<Vec<_>>>()?)?;
+        for (&symbol, &size) in self.counted.iter().zip(self.exec.found()) {
+            known.sizes.set(symbol, usize::try_from(size).unwrap_or(0));
+        }
+        for (index, (id, shape)) in self.outputs.iter().enumerate() {
+            let shape = shape.bind(&known.sizes);
+            let open = || Error::new(ErrorKind::Internal, format!("{shape} is open behind a part"));
+            let dims = shape.static_dims().ok_or_else(open)?;
+            let value = Weight::owned(shape.dtype(), &dims, self.exec.output(index)?)?;
+            known.values.insert(*id, Arc::new(value));
         }
         Ok(())
     }
 }
 
+/// What each part computes that later parts or the caller read; of ops that count also where only the number is read.
+fn wanted(plan: &SplitPlan, graph: &Graph) -> Vec<Vec<NodeId>> {
+    let (mut read, mut mentioned) = (HashSet::new(), HashSet::new());
+    read.extend(graph.outputs.iter().copied());
+    let outputs = graph.outputs.iter().flat_map(|&id| graph.shape(id).dims());
+    outputs.for_each(|dim| dim.extent().each_symbol(&mut |symbol| _ = mentioned.insert(symbol)));
+    let mut wanted = Vec::with_capacity(plan.parts.len());
+    for part in plan.parts.iter().rev() {
+        let leaves = |id: &NodeId| {
+            read.contains(id) || graph.node(*id).op.data_symbol().is_some_and(|s| mentioned.contains(&s))
+        };
+        wanted.push(part.nodes.iter().copied().filter(leaves).collect::<Vec<_>>());
+        for node in part.nodes.iter().map(|&id| graph.node(id)) {
+            read.extend(node.inputs.iter().copied());
+            node.each_symbol(&mut |symbol| _ = mentioned.insert(symbol));
+        }
+    }
+    wanted.reverse();
+    wanted
+}
+
 impl GraphDevice for Split {
-    type Tensor = Weight;
+    // Weights are the caller's own, not copies: a part's device has the one copy that all its executables share.
+    type Tensor = Arc<Weight>;
     type Program = Mutex<Program>;
-    type Pending = ();
+    /// What the run found.
+    type Pending = DimBinding;
 
     fn name(&self) -> &str {
         &self.name
@@ -190,15 +232,10 @@ impl GraphDevice for Split {
             "{} are used together",
             self.name
         );
-        let mut parts = Vec::with_capacity(plan.parts.len());
-        for (i, part) in plan.parts.iter().enumerate() {
-            let own: BTreeSet<NodeId> = part.nodes.iter().copied().collect();
-            let later = plan.parts[i + 1..].iter().flat_map(|part| &part.nodes);
-            let read = later.flat_map(|&id| &graph.node(id).inputs).chain(&graph.outputs);
-            let wanted: BTreeSet<NodeId> = read.copied().filter(|id| own.contains(id)).collect();
-            let wanted: Vec<NodeId> = wanted.into_iter().collect();
-            parts.push(self.part(part, graph, &wanted, &weights)?);
-        }
+        let wanted = wanted(&plan, graph);
+        let parts = plan.parts.iter().zip(&wanted);
+        let parts = parts.map(|(part, wanted)| self.part(part, graph, wanted, &weights));
+        let parts = parts.collect::<Result<_>>()?;
         let mut constants = HashMap::new();
         for &id in &graph.outputs {
             if let Op::Constant { data } = &graph.node(id).op {
@@ -206,34 +243,45 @@ impl GraphDevice for Split {
                 constants.insert(id, Arc::new(weight));
             }
         }
-        Ok(Mutex::new(Program { inputs, parts, outputs: graph.outputs.clone(), constants }))
+        let counted = graph.data_symbols().iter().map(|data| data.symbol).collect();
+        Ok(Mutex::new(Program { inputs, parts, outputs: graph.outputs.clone(), constants, counted }))
     }
 
-    fn upload(&self, bytes: &[u8], shape: &Shape) -> Result<Weight> {
-        Weight::owned(shape.dtype(), &shape.static_dims().unwrap_or_default(), bytes)
+    fn upload(&self, bytes: &[u8], shape: &Shape) -> Result<Arc<Weight>> {
+        Weight::owned(shape.dtype(), &shape.static_dims().unwrap_or_default(), bytes).map(Arc::new)
     }
 
-    fn download(&self, tensor: &Weight) -> Result<Vec<u8>> {
+    fn load(&self, weight: &Arc<Weight>) -> Result<Arc<Weight>> {
+        Ok(Arc::clone(weight))
+    }
+
+    fn download(&self, tensor: &Arc<Weight>) -> Result<Vec<u8>> {
         Ok(tensor.bytes()?.into_owned())
     }
 
-    fn start(&self, program: &Mutex<Program>, arguments: Vec<Argument<Weight>>) -> Result<(Vec<Weight>, ())> {
+    fn start(
+        &self,
+        program: &Mutex<Program>,
+        arguments: Vec<Argument<Arc<Weight>>>,
+    ) -> Result<(Vec<Arc<Weight>>, DimBinding)> {
         let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
-        let Program { inputs, parts, outputs, constants } = &mut *program;
-        let given = arguments.into_iter().map(|argument| match argument {
-            Argument::Shared(tensor) => tensor,
-            Argument::Donated(tensor) => Arc::new(tensor),
-        });
-        let mut values: HashMap<NodeId, Arc<Weight>> = inputs.iter().copied().zip(given).collect();
-        values.extend(constants.iter().map(|(&id, value)| (id, Arc::clone(value))));
-        parts.iter_mut().try_for_each(|part| part.run(&mut values))?;
+        let Program { inputs, parts, outputs, constants, .. } = &mut *program;
+        let given = arguments.iter().map(|argument| Arc::clone(argument.tensor()));
+        let mut known = Known { values: inputs.iter().copied().zip(given).collect(), ..Known::default() };
+        known.values.extend(constants.iter().map(|(&id, value)| (id, Arc::clone(value))));
+        parts.iter_mut().try_for_each(|part| part.run(&mut known))?;
         let missing = || Error::new(ErrorKind::Internal, "no part computes an output");
-        let outputs =
-            outputs.iter().map(|id| values.get(id).map(|value| (**value).clone()).ok_or_else(missing));
-        Ok((outputs.collect::<Result<_>>()?, ()))
+        let outputs = outputs.iter().map(|id| known.values.get(id).map(Arc::clone).ok_or_else(missing));
+        Ok((outputs.collect::<Result<_>>()?, known.sizes))
     }
 
-    fn finish(&self, _: &Mutex<Program>, (): ()) -> Result<()> {
+    fn found(&self, program: &Mutex<Program>, sizes: &DimBinding) -> Result<Vec<usize>> {
+        let program = program.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Error::new(ErrorKind::Internal, "no part counted what another one mentions");
+        program.counted.iter().map(|&symbol| sizes.get(symbol).ok_or_else(missing)).collect()
+    }
+
+    fn finish(&self, _: &Mutex<Program>, _: DimBinding) -> Result<()> {
         Ok(())
     }
 }

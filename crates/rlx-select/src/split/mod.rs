@@ -5,7 +5,8 @@
 //! and another reads goes through the host's memory. To everything else the two are one device that compiles whole graphs
 //! ([`rlx_backend::whole_graph`]), so that parameters, dimensions, handles and errors are what they are elsewhere.
 //!
-//! Ops that find out how large their results are cannot be in such a graph.
+//! Ops that find out how large their results are run on the CPU. What hangs on the number that one found is an ordinary dynamic
+//! dimension of the parts behind it.
 
 mod device;
 mod plan;
@@ -93,7 +94,12 @@ impl Backend for SplitBackend {
             };
             if by(&*device) || by(&*cpu) { Claim::Native } else { cpu.claim(node, graph) }
         };
-        Ok(Arc::new(GraphTarget::new(self.name.clone(), claims).with_max_rank(rank).with_moves(|_| true)))
+        Ok(Arc::new(
+            GraphTarget::new(self.name.clone(), claims)
+                .with_max_rank(rank)
+                .with_moves(|_| true)
+                .with_found_sizes(),
+        ))
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {

@@ -4,7 +4,7 @@
 //! then grouped, in an order that respects their inputs, into as few parts as possible that alternate between the two. Where the
 //! prices of both are known, a part of the device whose transfers cost more than the device saves goes to the CPU, too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -192,9 +192,18 @@ fn grouped(graph: &Graph, places: &[Option<Place>]) -> Groups {
     if b.len() < a.len() { b } else { a }
 }
 
-/// Takes all that can run on one side, then all that can run on the other, until nothing is left.
+/// Takes all that can run on one side, then all that can run on the other, until nothing is left. A node waits for what it reads,
+/// and for what counts a dimension that it mentions.
 fn grouped_from(graph: &Graph, places: &[Option<Place>], first: Place) -> Groups {
     let mut done: Vec<bool> = places.iter().map(Option::is_none).collect();
+    let counts: HashMap<u32, NodeId> =
+        graph.nodes().iter().filter_map(|node| Some((node.op.data_symbol()?, node.id))).collect();
+    let is_counted = |node: &Node, done: &[bool]| {
+        let mut counted = true;
+        let by = |symbol| counts.get(&symbol).filter(|&&by| by != node.id);
+        node.each_symbol(&mut |symbol| counted &= by(symbol).is_none_or(|by| done[by.index()]));
+        counted
+    };
     let mut left = done.iter().filter(|done| !**done).count();
     let (mut place, mut groups) = (first, Groups::new());
     while left > 0 {
@@ -202,7 +211,8 @@ fn grouped_from(graph: &Graph, places: &[Option<Place>], first: Place) -> Groups
         for node in graph.nodes() {
             let at = node.id.index();
             let ready = !done[at] && places[at] == Some(place);
-            if ready && node.inputs.iter().all(|id| done[id.index()]) {
+            let ready = ready && node.inputs.iter().all(|id| done[id.index()]);
+            if ready && (counts.is_empty() || is_counted(node, &done)) {
                 done[at] = true;
                 nodes.push(node.id);
             }
