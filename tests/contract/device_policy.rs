@@ -1,6 +1,6 @@
 //! The contract's section "devices" (`device_policy`, `cost`, `device_bench`), by public names only.
 
-use rlx_contract::{DEVICE, with_env};
+use rlx_contract::{ABSENT, DEVICE, with_env};
 use rlx_ir::op::Activation;
 use rlx_ir::{DType, Graph, Shape};
 use rlx_runtime::*;
@@ -48,9 +48,9 @@ fn the_report_has_every_device_with_what_is_in_its_way() {
     }
     let of = |device| report.iter().find(|c| c.device == device).unwrap();
     assert!(of(Device::Gpu).blocker.as_ref().unwrap().contains("denied"));
-    let tpu = of(Device::Tpu);
-    let blocker = tpu.blocker.as_ref().unwrap();
-    assert!(!tpu.available && !tpu.registered && blocker.contains("\"tpu\""), "{blocker}");
+    let absent = of(ABSENT);
+    let blocker = absent.blocker.as_ref().unwrap();
+    assert!(!absent.available && !absent.registered && blocker.contains("\"ane\""), "{blocker}");
     assert!(of(Device::Cpu).blocker.is_none() && of(Device::Cpu).available);
     assert_eq!(report.iter().filter(|c| c.recommended).count(), 1);
 }

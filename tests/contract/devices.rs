@@ -1,6 +1,6 @@
 //! The contract's section "devices" (`device_ext` and the registry), by public names only.
 
-use rlx_contract::DEVICE;
+use rlx_contract::{ABSENT, DEVICE};
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{DType, Graph, Op, Shape};
 use rlx_runtime::*;
@@ -28,29 +28,29 @@ fn with_custom() -> Graph {
 
 #[test]
 fn registering_makes_a_device_available() {
-    assert!(backend_for(Device::Tpu).is_none());
+    assert!(backend_for(ABSENT).is_none());
     rlx_contract::register();
     assert!(is_available(DEVICE) && available_devices().contains(&DEVICE));
     assert!(registered_devices().contains(&DEVICE));
     assert_eq!(backend_for(DEVICE).unwrap().name(), "oracle");
-    assert!(supports_run_slots(DEVICE) && !supports_run_slots(Device::Tpu));
-    assert!(unavailable_reason(Device::Tpu).unwrap().to_string().contains("\"tpu\""));
+    assert!(supports_run_slots(DEVICE) && !supports_run_slots(ABSENT));
+    assert!(unavailable_reason(ABSENT).unwrap().to_string().contains("\"ane\""));
     drain_device(DEVICE);
 }
 
 #[test]
 fn an_unavailable_device_supports_nothing() {
     let g = no_outputs();
-    assert!(!is_available(Device::Tpu) && !available_devices().contains(&Device::Tpu));
-    assert!(!supports(Device::Tpu, &Op::MatMul));
-    assert!(!supports_graph(Device::Tpu, &g));
-    assert!(!supports_node(Device::Tpu, &g.nodes()[1], &g));
-    let (at, op) = first_unsupported_op(Device::Tpu, &g).unwrap();
+    assert!(!is_available(ABSENT) && !available_devices().contains(&ABSENT));
+    assert!(!supports(ABSENT, &Op::MatMul));
+    assert!(!supports_graph(ABSENT, &g));
+    assert!(!supports_node(ABSENT, &g.nodes()[1], &g));
+    let (at, op) = first_unsupported_op(ABSENT, &g).unwrap();
     assert_eq!((at, op), (0, &g.nodes()[0].op));
-    assert!(first_unsupported_op(Device::Tpu, &Graph::new("empty")).is_none());
-    assert!(legalize_graph_for_device(g.clone(), Device::Tpu).unwrap_err().contains("TPU"));
-    assert!(dispatch_report_for_device(&g, Device::Tpu).unwrap_err().contains("TPU"));
-    assert!(legalize_graph_for_device_with_report(g, Device::Tpu).is_err());
+    assert!(first_unsupported_op(ABSENT, &Graph::new("empty")).is_none());
+    assert!(legalize_graph_for_device(g.clone(), ABSENT).unwrap_err().contains("ANE"));
+    assert!(dispatch_report_for_device(&g, ABSENT).unwrap_err().contains("ANE"));
+    assert!(legalize_graph_for_device_with_report(g, ABSENT).is_err());
 }
 
 #[test]
@@ -135,5 +135,5 @@ fn pipelines_can_be_had_for_a_device() {
     rlx_contract::register();
     let pipeline = stages::pipeline_for(DEVICE, &CompileOptions::new());
     assert_eq!(pipeline.target().name(), "oracle");
-    assert!(stages::try_pipeline_for(Device::Tpu, &CompileOptions::new()).is_err());
+    assert!(stages::try_pipeline_for(ABSENT, &CompileOptions::new()).is_err());
 }

@@ -1,6 +1,6 @@
 //! The contract's section "GraphDevices", by public names only.
 
-use rlx_contract::{DEVICE, with_env};
+use rlx_contract::{ABSENT, DEVICE, with_env};
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Op, Shape};
 use rlx_runtime::*;
@@ -118,9 +118,9 @@ fn compiling_is_lazy_and_cached() {
 #[test]
 fn a_device_that_cannot_be_used_is_named_with_the_reason() {
     let mut devices = added(DevicePolicy::all());
-    for result in [devices.compile(Device::Tpu).map(drop), devices.run(Device::Tpu, X).map(drop)] {
+    for result in [devices.compile(ABSENT).map(drop), devices.run(ABSENT, X).map(drop)] {
         let e = result.unwrap_err();
-        assert!(e.contains("TPU") && e.contains("\"tpu\"") && e.contains("no backend in this build"), "{e}");
+        assert!(e.contains("ANE") && e.contains("\"ane\"") && e.contains("no backend in this build"), "{e}");
     }
     devices.set_policy(DevicePolicy::all().with_deny([Device::Cpu]));
     let e = devices.compile(Device::Cpu).unwrap_err();
@@ -128,14 +128,14 @@ fn a_device_that_cannot_be_used_is_named_with_the_reason() {
     let e = GraphDevices::new(mystery()).compile(Device::Cpu).unwrap_err();
     assert!(e.contains("CPU") && e.contains("Custom"), "{e}");
     assert!(devices.resolve(Some(Device::Cpu)).unwrap_err().contains("policy"));
-    assert!(devices.resolve(Some(Device::Tpu)).unwrap_err().contains("\"tpu\""));
+    assert!(devices.resolve(Some(ABSENT)).unwrap_err().contains("\"ane\""));
 }
 
 #[test]
 fn without_any_device_every_call_says_why() {
-    let mut devices = GraphDevices::with_policy(add(), DevicePolicy::only([Device::Tpu]));
+    let mut devices = GraphDevices::with_policy(add(), DevicePolicy::only([ABSENT]));
     assert!(devices.devices().is_empty());
-    let says = |e: String| assert!(e.contains("TPU") && e.contains("no backend in this build"), "{e}");
+    let says = |e: String| assert!(e.contains("ANE") && e.contains("no backend in this build"), "{e}");
     says(devices.resolve(None).unwrap_err());
     says(devices.compile_fastest().map(drop).unwrap_err());
     says(devices.run_fastest(X).unwrap_err());
