@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Case;
+use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_tile::Arch;
 
@@ -11,7 +11,9 @@ const CASES: u64 = 320;
 
 fn random_matmuls(arch: Arch) {
     for seed in 0..CASES {
-        let case = Case::random(&mut Gen::new(seed), arch);
+        let mut g = Gen::new(seed);
+        let case = Case::random(&mut g, arch);
+        let case = if seed % 8 == 7 { case.with_epilogue(&mut g, Map::BiasGelu) } else { case };
         let program = case.program();
         let (pools, counters) = case
             .interpret(&program)

@@ -5,7 +5,8 @@ pub mod groups;
 
 use half::{bf16, f16};
 use rlx_ir::DType;
-use rlx_ir::testing::Gen;
+use rlx_ir::op::Activation;
+use rlx_ir::testing::{Gen, exact};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Inst, Ty};
 use rlx_tile::schedule::{Matmul, Operand, Sizes, Strides, Tiling, matmul, tilings};
@@ -57,6 +58,8 @@ pub enum Map {
     BiasRelu,
     /// `x·scale[batch] + residual[batch, row, col]`, where the residual is dense.
     ScaleAdd,
+    /// `y/2·(1 + erf(y/√2))` of `y = x + bias[col]`: a function that Metal has not, whose approximation is written into the text.
+    BiasGelu,
 }
 
 /// A matmul, its sizes and its operands.
@@ -186,6 +189,16 @@ impl Case {
         case
     }
 
+    /// The same with another epilogue.
+    #[must_use]
+    pub fn with_epilogue(mut self, g: &mut Gen, epilogue: Map) -> Case {
+        self.values.truncate(3);
+        self.what.buffers.clear();
+        (self.what.epilogue, self.epilogue) = (None, epilogue);
+        self.bodies(g);
+        self
+    }
+
     fn bodies(&mut self, g: &mut Gen) {
         let batches: i32 = self.sizes.batch.iter().product();
         let mut buffer = |what: &mut Matmul, name: &str, n: i32, values: &mut Vec<Vec<f64>>| {
@@ -216,6 +229,20 @@ impl Case {
                     let (scale, residual) = (b.load(scale, at.batch), b.load(residual, index));
                     let scaled = b.mul(x, scale);
                     b.add(scaled, residual)
+                }));
+            }
+            Map::BiasGelu => {
+                let bias = buffer(what, "bias", n, &mut self.values);
+                let erf = rlx_kernel::ir::MathFn::named("Erf").unwrap();
+                what.epilogue = Some(what.scalar("bias_gelu", |b, x, at| {
+                    let bias = b.load(bias, at.col);
+                    let y = b.add(x, bias);
+                    let scale = b.number(Ty::F32, std::f64::consts::FRAC_1_SQRT_2);
+                    let (one, half) = (b.number(Ty::F32, 1.0), b.number(Ty::F32, 0.5));
+                    let scaled = b.mul(y, scale);
+                    let erf = b.math(erf, scaled);
+                    let (sum, half) = (b.add(erf, one), b.mul(y, half));
+                    b.mul(half, sum)
                 }));
             }
             Map::Relu => {
@@ -348,6 +375,13 @@ impl Case {
                 error *= scale.abs();
                 error += (sum * scale).abs() * 2f64.powi(-23);
                 sum * scale + self.values[4][(flat * m + row as usize) * n + col as usize]
+            }
+            Map::BiasGelu => {
+                let y = sum + self.values[3][col as usize];
+                // The slope is at most 1.13. Rounding `y`, its error function (2 units of 2^-23 with its argument's) and the sum with 1
+                // is at most 4 units beside 1, of `y/2`.
+                error = error * 1.13 + y.abs() * 2f64.powi(-22) + (sum.abs() + y.abs()) * 2f64.powi(-24);
+                0.5 * y * (1.0 + exact(Activation::Erf, y * std::f64::consts::FRAC_1_SQRT_2))
             }
         };
         let (half_ulp, least) = precision(self.what.result.dtype);

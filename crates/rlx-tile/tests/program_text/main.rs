@@ -9,7 +9,7 @@ mod common;
 #[path = "../../../rlx-kernel/tests/kernel_text/compiler.rs"]
 mod compiler;
 
-use common::Case;
+use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
 use rlx_kernel::interp::Recorded;
@@ -85,7 +85,9 @@ fn texts_run(arch: Arch) {
     let all = std::env::var_os("RLX_TEST_ALL").is_some();
     let cases: Vec<(Case, Program)> = (0..if all { 5 * CASES } else { CASES })
         .map(|seed| {
-            let case = Case::random(&mut Gen::new(1000 + seed), arch);
+            let mut g = Gen::new(1000 + seed);
+            let case = Case::random(&mut g, arch);
+            let case = if seed % 4 == 3 { case.with_epilogue(&mut g, Map::BiasGelu) } else { case };
             let program = case.program();
             (case, program)
         })
