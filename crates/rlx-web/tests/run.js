@@ -100,6 +100,35 @@ async function inNode() {
   });
 }
 
+/** ONNX's node cases in the page. What is listed as failing must fail, everything else pass or need what the device has not. */
+async function nodesOn(page, device) {
+  const { readFileSync } = await import('node:fs');
+  const index = JSON.parse(readFileSync(`${site}/nodes/index.json`));
+  const [name, start] = [device === 'cpu' ? 'simd128' : device, performance.now()];
+  const listed = new Set(index.cases.filter((one) => one.listed.includes(name)).map((one) => one.name));
+  const base = new URL('/nodes/', server.origin).href;
+  const [reasons, faults] = [new Map(), []];
+  let good = 0;
+  for (let from = 0; from < index.cases.length; from += 100) {
+    const { results } = await page.evaluate(([base, on, from]) => nodeCases(rlx, new URL(base), on, from, from + 100), [base, device, from]);
+    for (const { name, skipped, failed } of results) {
+      if (skipped !== undefined) reasons.set(skipped, [...(reasons.get(skipped) ?? []), name]);
+      else if (failed !== undefined && !listed.has(name)) faults.push(`${name}: ${failed}`);
+      else if (failed === undefined && listed.has(name)) faults.push(`${name} passes, but is listed as failing`);
+      else if (failed === undefined) good++;
+    }
+  }
+  const least = index.atLeast[name];
+  if (good < least) faults.push(`${good} cases pass; there were ${least}`);
+  passed += good;
+  const others = [...reasons.values()].reduce((sum, names) => sum + names.length, 0);
+  console.log(`${name === 'webgpu' ? '@nodes' : '    '} ${name} ${good} of ${index.cases.length}`);
+  console.log(`@skip ${others} node cases in a page on ${name} need what is not there; ${listed.size} more are listed as wrong or random`);
+  if (process.env.RLX_NODE_REASONS) for (const [why, names] of reasons) console.log(`     ${names.length} (${names[0]}): ${why}`);
+  faults.forEach((fault) => say(`chromium: ${device}: ${fault}`, 'the node case does not do as expected'));
+  say(`chromium: ONNX's node cases on ${device}`, faults.length ? `${faults.length} do not do as expected` : undefined, ` (${Math.round(performance.now() - start)} ms)`);
+}
+
 async function inChromium() {
   const { chromium: engine } = (await import(pathToFileURL(`${playwright}/index.js`))).default;
   const browser = await engine.launch({
@@ -132,6 +161,7 @@ async function inChromium() {
       say(`chromium: ${name}`, why ?? (as ? undefined : 'it ran on another device'), ms ? ` (${ms} ms)` : '');
     }
   }
+  for (const device of ['webgpu', 'cpu']) await nodesOn(page, device);
   await test('chromium: a model is fetched once, and again when it changes', async () => {
     const asked = async () => {
       const before = server.log.length;
