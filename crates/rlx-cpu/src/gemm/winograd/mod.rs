@@ -152,17 +152,18 @@ impl WinogradConv {
         self.channels.next_multiple_of(LANES)
     }
 
-    /// Input frames that so many output frames reach.
-    fn reach(&self, frames: usize) -> usize {
+    /// Input frames that so many output frames reach; `None` if that overflows.
+    fn reach(&self, frames: usize) -> Option<usize> {
         let w = &self.windows;
-        frames.saturating_sub(1) * w.stride[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+        let steps = frames.saturating_sub(1).checked_mul(w.stride[0])?;
+        w.kernel[0].saturating_sub(1).checked_mul(w.dilation[0])?.checked_add(steps)?.checked_add(1)
     }
 
     /// The blocks for so many threads; the bits do not depend on them.
     pub fn blocks(&self, threads: usize) -> Blocks {
         let [volumes, frames, tiles] = self.extents();
         let frames_each = if self.is_flat() { 1 } else { frames.clamp(1, FRAMES) };
-        let inputs = self.reach(frames_each) as f64 / frames_each as f64;
+        let inputs = self.reach(frames_each).unwrap_or(usize::MAX) as f64 / frames_each as f64;
         let bytes = (4 * self.tile.points()) as f64 * (self.row() as f64 * inputs + PANEL as f64);
         let rows = ((BLOCK_BYTES as f64 / bytes) as usize / 8 * 8).clamp(ROWS.start, ROWS.end);
         let of_frames = frames.div_ceil(frames_each).max(1);
@@ -184,16 +185,18 @@ impl WinogradConv {
         }
     }
 
-    /// Elements of `V`'s matrices and of the products' for the largest block.
-    fn matrices(&self, blocks: &Blocks) -> [usize; 2] {
+    /// Elements of `V`'s matrices and of the products' for the largest block; `None` if they overflow.
+    fn matrices(&self, blocks: &Blocks) -> Option<[usize; 2]> {
         let [_, frames, tiles] = self.extents();
         let (frames, tiles) = (frames.div_ceil(blocks.frames), tiles.div_ceil(blocks.tiles));
-        [self.reach(frames) * tiles * self.row() + GAP, frames * tiles * PANEL + GAP]
+        let inputs = self.reach(frames)?.checked_mul(tiles)?.checked_mul(self.row())?;
+        let products = frames.checked_mul(tiles)?.checked_mul(PANEL)?;
+        Some([inputs.checked_add(GAP)?, products.checked_add(GAP)?])
     }
 
     /// Bytes of scratch that a thread needs for these blocks; `None` if that overflows.
     pub fn scratch_bytes(&self, blocks: &Blocks) -> Option<usize> {
-        let [v, m] = self.matrices(blocks);
+        let [v, m] = self.matrices(blocks)?;
         v.checked_add(m)?.checked_mul(self.tile.points() * 4)
     }
 
@@ -235,7 +238,8 @@ impl Kernel for RunBlocks<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let [v, m] = self.conv.matrices(self.blocks);
+        // What overflows has no scratch that a caller could promise.
+        let Some([v, m]) = self.conv.matrices(self.blocks) else { return };
         for number in self.which.clone() {
             let block = &self.conv.block(self.blocks, number);
             let products = self.scratch.wrapping_add(v * self.conv.tile.points());
@@ -286,6 +290,12 @@ struct Corner {
 }
 
 impl RunBlock<'_> {
+    /// Input frames that its output frames reach.
+    #[inline(always)]
+    fn reach(&self) -> usize {
+        self.conv.reach(self.block.frames.len()).unwrap_or(0)
+    }
+
     /// Where a tile of the block's row of tiles is; its frame is counted over all volumes where the kernel has one frame.
     #[inline(always)]
     fn corner(&self, tile: usize) -> Corner {
@@ -312,7 +322,7 @@ impl RunBlock<'_> {
     #[inline(always)]
     unsafe fn transform_input<S: Simd, const A: usize>(self, s: S) {
         let (conv, w) = (self.conv, &self.conv.windows);
-        let (row, frames) = (conv.row(), conv.reach(self.block.frames.len()));
+        let (row, frames) = (conv.row(), self.reach());
         let mut to = self.v[0];
         for number in 0..frames {
             for tile in self.block.tiles.clone() {
@@ -349,11 +359,10 @@ impl RunBlock<'_> {
             let rows = if conv.is_flat() {
                 AnyRows::Matrix(Strided { ptr: from, row_stride: row as isize })
             } else {
-                let reach = conv.reach(frames);
                 AnyRows::Windows(ConvRows {
                     input: from,
                     zeros: from,
-                    size: [reach, 1, tiles],
+                    size: [self.reach(), 1, tiles],
                     strides: [tiles * row, 0, row],
                     volume_stride: 0,
                     out: [frames, 1, tiles],

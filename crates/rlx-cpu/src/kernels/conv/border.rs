@@ -1,0 +1,91 @@
+//! Images of few channels: a copy with its border, in which a line of a window is one contiguous tap.
+
+use super::{Conv, Shape};
+use crate::kernels::{RunCx, Shared};
+
+impl Conv {
+    /// Lines and pixels of a frame with its border.
+    pub(super) fn bordered(&self, s: &Shape) -> [usize; 2] {
+        let w = &self.window;
+        [1, 2].map(|d| s.size[d] + w.before[d] + w.after[d])
+    }
+
+    /// Copies the frames to `place` in scratch, in pixels of `c` elements, with `border` around them and `rest` behind each
+    /// pixel's channels.
+    pub(super) unsafe fn copy_with_border<T: Copy + Send + Sync>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        s: &Shape,
+        place: usize,
+        c: usize,
+        [border, rest]: [T; 2],
+    ) {
+        let [h, w] = self.bordered(s);
+        let [_, top, left] = self.window.before;
+        if c == 0 {
+            // Pixels without channels take no room, and there are rows of them all the same.
+            return;
+        }
+        let to = Shared::new(cx.shared_scratch.wrapping_add(place).cast::<T>());
+        let from = cx.shared::<T>(s.x);
+        let (count, [volume, frame, line, pixel]) = (s.channels, s.strides);
+        let [frames, lines, pixels] = s.size;
+        let fill = |pixels: &mut [T]| {
+            pixels.fill(border);
+            pixels.chunks_exact_mut(c).for_each(|pixel| pixel[count..].fill(rest));
+        };
+        cx.parallel(s.worth, s.batch * frames * h, &|range, _| {
+            for row in range {
+                let (n, z, y) = (row / h / frames, row / h % frames, row % h);
+                // SAFETY: scratch holds the bordered frames; rows are disjoint, and only lines and pixels
+                // of the volume are read.
+                unsafe {
+                    let out = std::slice::from_raw_parts_mut(to.get().wrapping_add(row * w * c), w * c);
+                    if y < top || y >= top + lines {
+                        fill(out);
+                        continue;
+                    }
+                    let source = from.get().wrapping_add(n * volume + z * frame + (y - top) * line);
+                    let (inside, width) = (&mut out[left * c..], pixels * c);
+                    if pixel == c && count == c {
+                        std::ptr::copy_nonoverlapping(source, inside.as_mut_ptr(), width);
+                    } else {
+                        copy_pixels(source, (pixel, count), &mut inside[..width], c, rest);
+                    }
+                    fill(&mut out[..left * c]);
+                    fill(&mut out[left * c + width..]);
+                }
+            }
+        });
+    }
+}
+
+/// Copies pixels of `count` elements, `step` apart, to pixels of `c`, with `rest` behind them.
+///
+/// # Safety
+/// The pixels must be readable.
+unsafe fn copy_pixels<T: Copy>(
+    from: *const T,
+    (step, count): (usize, usize),
+    to: &mut [T],
+    c: usize,
+    rest: T,
+) {
+    let mut x = 0;
+    if (c, count, step) == (4, 3, 3) {
+        // A pixel of colours at once with the next one's first element; the last has none behind it.
+        while x + 1 < to.len() / c {
+            // SAFETY: the caller's promise: the next pixel is there, too, and one behind the other.
+            let [r, g, b, _] = unsafe { from.wrapping_add(x * step).cast::<[T; 4]>().read_unaligned() };
+            to[x * c..x * c + 4].copy_from_slice(&[r, g, b, rest]);
+            x += 1;
+        }
+    }
+    // One by one: a pixel is a few elements, less than a call costs.
+    for (x, to) in to.chunks_exact_mut(c).enumerate().skip(x) {
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *to = if i < count { unsafe { *from.add(x * step + i) } } else { rest };
+        }
+    }
+}
