@@ -39,7 +39,7 @@ fn random_case(g: &mut Gen, at: usize) -> Case {
     let mut y = graph.try_add(op, &[x, weights, bias]).unwrap();
     let out = graph.shape(y).clone();
     let mut bindings = Bindings::default();
-    if at % 2 == 0 {
+    if at.is_multiple_of(2) {
         let r = graph.input("r", out.clone());
         let dims: Vec<usize> = out.dims().iter().map(|d| d.as_static().unwrap_or(batch)).collect();
         bindings.set_input("r", values(5, &dims));

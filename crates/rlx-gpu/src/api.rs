@@ -9,13 +9,14 @@ use std::task::{Context, Poll};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
-use rlx_tile::{Arch, Program};
+use rlx_tile::Program;
 
 use crate::blas::MatMul;
 use crate::dispatch::{Bound, Dispatch};
 use crate::health::out_of_memory;
 use crate::open::{Registry, Shared};
 use crate::signal::block_on;
+use crate::tiles::MatrixUnits;
 use crate::which::Which;
 
 /// An opened device as the runtime uses it: what differs between drivers.
@@ -276,15 +277,6 @@ pub enum Usage {
     Uniforms,
     /// What the device notes of its clock: see [`Times`].
     Times,
-}
-
-/// What runs tile programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MatrixUnits {
-    /// The architecture that programs are made for.
-    pub arch: Arch,
-    /// The most bytes of workgroup memory that a launch may give: [`Dispatch::dynamic_bytes`].
-    pub dynamic_bytes: usize,
 }
 
 /// A device's limits on memory and uniforms, in bytes.

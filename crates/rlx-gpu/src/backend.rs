@@ -12,12 +12,12 @@ use rlx_ir::{ErrorKind, LirModule, Result};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
-use crate::api::{GpuApi, MatrixUnits};
+use crate::api::GpuApi;
 use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
 use crate::dispatch;
 use crate::open::Transfers;
 use crate::target::GpuTarget;
-use crate::tiles::{self, TileLaunches};
+use crate::tiles::{self, MatrixUnits, TileLaunches};
 use crate::which::{Lowered, Which};
 
 /// A device that runs generated kernels, as a session uses it. Whether there is one, [`Backend::probe`] says.

@@ -48,12 +48,12 @@ mod timing;
 pub mod which;
 
 pub use api::{
-    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, MatrixUnits, Source, Submission,
-    Times, Usage,
+    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, Source, Submission, Times, Usage,
 };
 pub use backend::GpuBackend;
 pub use health::{Health, out_of_memory};
 pub use memory::Buffer;
 pub use open::{Registry, Shared, Transfers};
 pub use signal::{Signal, block_on, locked};
+pub use tiles::MatrixUnits;
 pub use which::{Lowered, Which};

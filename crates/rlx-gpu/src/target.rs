@@ -7,7 +7,7 @@ use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
 use rlx_tile::atom::Atom;
 
-use crate::api::MatrixUnits;
+use crate::tiles::MatrixUnits;
 use crate::{blas, tiles};
 
 /// A device with kernels, and with other means for matmuls.

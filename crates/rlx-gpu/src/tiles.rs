@@ -21,7 +21,14 @@ use rlx_kernel::{DeviceLimits, KernelHash, KernelTarget};
 use rlx_tile::schedule::{StepLaunch, Tiling, step, step_tilings};
 use rlx_tile::{Arch, Program};
 
-use crate::api::MatrixUnits;
+/// What runs tile programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatrixUnits {
+    /// The architecture that programs are made for.
+    pub arch: Arch,
+    /// The most bytes of workgroup memory that a launch may give: [`Dispatch::dynamic_bytes`](crate::dispatch::Dispatch::dynamic_bytes).
+    pub dynamic_bytes: usize,
+}
 
 /// The most programs of a step whose sizes are open.
 const MOST: usize = 3;

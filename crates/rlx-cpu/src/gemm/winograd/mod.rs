@@ -59,7 +59,7 @@ impl WinogradTile {
     }
 }
 
-/// One convolution; see the [module](self).
+/// One convolution by the algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct WinogradConv {
     /// The algorithm.
