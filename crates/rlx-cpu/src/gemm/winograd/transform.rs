@@ -3,7 +3,7 @@
 //!
 //! The algorithm of α points (one of them ∞) interpolates the product of two polynomials. `F(2, 3)` has 0, ±1, ∞;
 //! `F(4, 3)` has 0, ±⅝, ±1½, ∞ instead of the usual 0, ±1, ±2, ∞: all numbers of its input transform are exact in f32, and errors
-//! are a third of the usual points' (Barabasz, Anderson, Soodhalter, Gregg: *Error Analysis and Improving the Accuracy
+//! are smaller (Barabasz, Anderson, Soodhalter, Gregg: *Error Analysis and Improving the Accuracy
 //! of Winograd Convolution for Deep Neural Networks*, 2020, chooses points by that).
 
 use super::PANEL;
