@@ -26,20 +26,29 @@ pub struct TypeSupport {
     pub int16: bool,
     /// A mathematical library accurate to a few units in the last place.
     pub math: bool,
+    /// A compiler that keeps what comparisons say of NaN. Microsoft's for HLSL writes `!(x < y)` as `x >= y`, which is another thing when either is
+    /// NaN, and offers no way to forbid it.
+    pub nan_order: bool,
 }
 
 impl TypeSupport {
     /// Everything.
     pub const ALL: TypeSupport =
-        TypeSupport { int64: true, float64: true, narrow: true, int16: true, math: true };
+        TypeSupport { int64: true, float64: true, narrow: true, int16: true, math: true, nan_order: true };
     /// What every WGSL implementation has: 32-bit types.
-    pub const WGSL: TypeSupport =
-        TypeSupport { int64: false, float64: false, narrow: false, int16: false, math: false };
+    pub const WGSL: TypeSupport = TypeSupport {
+        int64: false,
+        float64: false,
+        narrow: false,
+        int16: false,
+        math: false,
+        nan_order: true,
+    };
     /// What WGSL has with the extension for 16-bit integers.
     pub const WGSL_INT16: TypeSupport = TypeSupport { int16: true, ..TypeSupport::WGSL };
     /// What the Metal Shading Language has. Its elementary functions are off by several units in the last place, so they do not count.
     pub const MSL: TypeSupport =
-        TypeSupport { int64: true, float64: false, narrow: true, int16: true, math: false };
+        TypeSupport { int64: true, float64: false, narrow: true, int16: true, math: false, nan_order: true };
 }
 
 /// Limits of a device that decide which kernels it can run.

@@ -7,11 +7,21 @@ use rlx_kernel::TypeSupport;
 use rlx_kernel::build::Builder;
 use rlx_kernel::emulate::emulate;
 use rlx_kernel::interp::{Binding, Pools, dispatch};
-use rlx_kernel::ir::{Access, BinOp, MathFn, UnOp, Value};
+use rlx_kernel::ir::{Access, BinOp, Cmp, Inst, Kernel, MathFn, Stmt, Ty, UnOp, Value};
 use rlx_kernel::verify::verify;
 
 /// `y[i] = f(x[i])` on a device with 32-bit types only: the bytes of `y`.
-fn run((from, x): (DType, &[u8]), to: DType, f: impl FnOnce(&mut Builder, Value) -> Value) -> Vec<u8> {
+fn run(input: (DType, &[u8]), to: DType, f: impl FnOnce(&mut Builder, Value) -> Value) -> Vec<u8> {
+    run_compiled(input, to, |kernel| emulate(kernel, TypeSupport::WGSL).unwrap(), f)
+}
+
+/// The same, by what `compile` makes of the kernel.
+fn run_compiled(
+    (from, x): (DType, &[u8]),
+    to: DType,
+    compile: impl FnOnce(&Kernel) -> Kernel,
+    f: impl FnOnce(&mut Builder, Value) -> Value,
+) -> Vec<u8> {
     let n = x.len() / from.size_bytes();
     let mut b = Builder::new("map", 64);
     let (input, output) = (b.buffer("x", from, Access::Read), b.buffer("y", to, Access::Write));
@@ -22,7 +32,7 @@ fn run((from, x): (DType, &[u8]), to: DType, f: impl FnOnce(&mut Builder, Value)
         let v = f(b, v);
         b.store(output, i, v);
     });
-    let kernel = emulate(&b.finish(), TypeSupport::WGSL).unwrap();
+    let kernel = compile(&b.finish());
     verify(&kernel).unwrap();
     let bytes = (n * to.size_bytes()).next_multiple_of(4);
     let mut pools = Pools(vec![x.to_vec(), vec![0; bytes]]);
@@ -146,13 +156,106 @@ fn powers_remainders_and_angles_are_right_at_their_edges() {
             (BinOp::Atan2, &f64::atan2),
         ] {
             let got = read(&run((DType::F32, &f32s(&x)), DType::F32, |b, v| {
-                let y = b.number(rlx_kernel::ir::Ty::F32, f64::from(y));
+                let y = b.number(Ty::F32, f64::from(y));
                 b.binary(op, v, y)
             }));
             for (&v, &got) in x.iter().zip(&got) {
                 let want = exact(f64::from(v), f64::from(y));
                 assert!(error(got, want) <= 8.0, "{op:?} {v} {y}: {got} where {want} is right");
             }
+        }
+    }
+}
+
+/// What a compiler makes of a kernel that takes floats to have no NaN: it moves negations inwards, and the negation of `x < y` is `x >= y`.
+struct Inverting {
+    values: Vec<Ty>,
+    made: Vec<Option<Inst>>,
+}
+
+impl Inverting {
+    fn compile(kernel: &Kernel) -> Kernel {
+        let mut this = Inverting { values: kernel.values.clone(), made: vec![None; kernel.values.len()] };
+        let body = this.block(&kernel.body);
+        Kernel { body, values: this.values, ..kernel.clone() }
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        for stmt in stmts {
+            match stmt {
+                &Stmt::Let(v, inst) => {
+                    self.made[v.index()] = Some(inst);
+                    let inverted = match inst {
+                        Inst::Unary(UnOp::Not, of) => self.negation(of, &mut out),
+                        _ => inst,
+                    };
+                    out.push(Stmt::Let(v, inverted));
+                }
+                Stmt::If { cond, then, otherwise } => {
+                    let (then, otherwise) = (self.block(then), self.block(otherwise));
+                    out.push(Stmt::If { cond: *cond, then, otherwise });
+                }
+                other => out.push(other.clone()),
+            }
+        }
+        out
+    }
+
+    fn negation(&mut self, of: Value, out: &mut Vec<Stmt>) -> Inst {
+        match self.made[of.index()] {
+            Some(Inst::Compare(op, x, y)) => {
+                let inverse = match op {
+                    Cmp::Lt => Cmp::Ge,
+                    Cmp::Le => Cmp::Gt,
+                    Cmp::Gt => Cmp::Le,
+                    Cmp::Ge => Cmp::Lt,
+                    Cmp::Eq => Cmp::Ne,
+                    Cmp::Ne => Cmp::Eq,
+                };
+                Inst::Compare(inverse, x, y)
+            }
+            Some(Inst::Binary(op @ (BinOp::And | BinOp::Or), x, y)) => {
+                let [x, y] = [x, y].map(|v| {
+                    let inst = self.negation(v, out);
+                    let name = Value(self.values.len() as u32);
+                    self.values.push(Ty::Bool);
+                    self.made.push(Some(inst));
+                    out.push(Stmt::Let(name, inst));
+                    name
+                });
+                Inst::Binary(if op == BinOp::And { BinOp::Or } else { BinOp::And }, x, y)
+            }
+            _ => Inst::Unary(UnOp::Not, of),
+        }
+    }
+}
+
+#[test]
+fn negated_comparisons_with_nan_survive_a_compiler_that_inverts_them() {
+    let x = [f32::NAN, -1.0, 0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN, -0.0];
+    let comparisons: [(Cmp, fn(f32, f32) -> bool); 4] = [
+        (Cmp::Lt, |x, y| x < y),
+        (Cmp::Le, |x, y| x <= y),
+        (Cmp::Gt, |x, y| x > y),
+        (Cmp::Ge, |x, y| x >= y),
+    ];
+    for (op, holds) in comparisons {
+        for y in [0.0, f32::NAN] {
+            let want: Vec<f32> = x.iter().map(|&x| f32::from(u8::from(!holds(x, y)))).collect();
+            let got = |types: TypeSupport| {
+                let compile = |kernel: &Kernel| Inverting::compile(&emulate(kernel, types).unwrap());
+                read(&run_compiled((DType::F32, &f32s(&x)), DType::F32, compile, |b, v| {
+                    let y = b.number(Ty::F32, f64::from(y));
+                    let compared = b.compare(op, v, y);
+                    let not = b.not(compared);
+                    let (one, zero) = (b.number(Ty::F32, 1.0), b.number(Ty::F32, 0.0));
+                    b.select(not, one, zero)
+                }))
+            };
+            assert_eq!(got(TypeSupport { nan_order: false, ..TypeSupport::WGSL }), want, "{op:?} {y}");
+            // Such a compiler it is.
+            assert_ne!(got(TypeSupport::WGSL), want, "{op:?} {y}");
         }
     }
 }

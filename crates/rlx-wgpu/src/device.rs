@@ -65,7 +65,7 @@ impl GpuApi for Gpu {
             max_shared_bytes: limits.max_compute_workgroup_storage_size as usize,
             max_groups: limits.max_compute_workgroups_per_dimension,
         };
-        let types = gpu.language.types(gpu.device.features());
+        let types = gpu.language.types(gpu.info.backend, gpu.device.features());
         let target = KernelTarget::new(which.device.feature(), types, within);
         let pool = PoolSpec {
             max_bytes: size(limits.max_buffer_size),

@@ -38,13 +38,14 @@ impl Language {
         }
     }
 
-    /// What it has, on a device with `features`.
-    pub(crate) fn types(self, features: wgpu::Features) -> TypeSupport {
-        match self {
+    /// What it has, on a device of this back end with `features`.
+    pub(crate) fn types(self, backend: wgpu::Backend, features: wgpu::Features) -> TypeSupport {
+        let types = match self {
             Language::Msl => TypeSupport::MSL,
             Language::Wgsl if features.contains(wgpu::Features::SHADER_I16) => TypeSupport::WGSL_INT16,
             Language::Wgsl => TypeSupport::WGSL,
-        }
+        };
+        TypeSupport { nan_order: backend != wgpu::Backend::Dx12, ..types }
     }
 }
 
@@ -87,8 +88,9 @@ mod tests {
             assert_eq!(Language::offered(other, all), Language::Wgsl);
             assert!(wanted(other).is_empty(), "{other}");
         }
-        assert!(Language::Msl.types(Features::empty()).int64);
-        assert_eq!(Language::Wgsl.types(all), TypeSupport::WGSL_INT16);
-        assert_eq!(Language::Wgsl.types(Features::empty()), TypeSupport::WGSL);
+        assert!(Language::Msl.types(Backend::Metal, Features::empty()).int64);
+        assert_eq!(Language::Wgsl.types(Backend::Vulkan, all), TypeSupport::WGSL_INT16);
+        assert_eq!(Language::Wgsl.types(Backend::Vulkan, Features::empty()), TypeSupport::WGSL);
+        assert!(!Language::Wgsl.types(Backend::Dx12, Features::empty()).nan_order);
     }
 }

@@ -6,7 +6,8 @@
 //! - other elements of less than 32 bits are in `u32` words: loads extract, stores change their bits of the word
 //!   atomically, so that neighbours may write at the same time (`narrow.rs`);
 //! - elementary functions that the device has not become those of [`rlx_math`] (`lanes.rs`, `math.rs`), so that they are as
-//!   accurate on every device.
+//!   accurate on every device;
+//! - comparisons of floats by order say by bits that neither is NaN, where the device's compiler would not keep it.
 //!
 //! binary64 is not emulated: a kernel that computes in it is rejected. Elements of 4 bits are packed into
 //! words on every device.
@@ -20,7 +21,8 @@ use rlx_ir::DType;
 use rlx_math::Form;
 
 use crate::build::Builder;
-use crate::ir::{Access, BinOp, Buffer, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var};
+use crate::ir::{Access, BinOp, Buffer, Cmp, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var};
+use crate::schedule::elementwise::is_nan;
 use crate::schedule::{Scheduled, reject};
 use crate::target::TypeSupport;
 
@@ -274,6 +276,12 @@ impl Emulator<'_> {
                 let x = self.one(v);
                 return Ok(Rep::One(narrow::rounded(&mut self.b, op, x)));
             }
+            Inst::Compare(op @ (Cmp::Lt | Cmp::Le | Cmp::Gt | Cmp::Ge), x, y)
+                if !self.types.nan_order && self.ty(x) == Ty::F32 =>
+            {
+                let (x, y) = (self.one(x), self.one(y));
+                return Ok(Rep::One(self.ordered(op, x, y)));
+            }
             Inst::Load(buffer, i) => {
                 let index = self.one(i);
                 return Ok(self.load(buffer, index));
@@ -302,5 +310,14 @@ impl Emulator<'_> {
             Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId => *inst,
         };
         Ok(Rep::One(self.b.inst(same)))
+    }
+
+    /// Whether `x` and `y` compare so and neither is NaN, which integers decide: the negation is true of NaN even when a compiler takes
+    /// `!(x < y)` for `x >= y`.
+    fn ordered(&mut self, op: Cmp, x: Value, y: Value) -> Value {
+        let (x_nan, y_nan) = (is_nan(&mut self.b, x), is_nan(&mut self.b, y));
+        let either = self.b.or(x_nan, y_nan);
+        let (neither, compared) = (self.b.not(either), self.b.compare(op, x, y));
+        self.b.and(compared, neither)
     }
 }
