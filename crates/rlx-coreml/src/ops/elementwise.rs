@@ -223,18 +223,31 @@ fn floats(ctx: &mut Ctx<'_>, f: BinaryOp, x: &Tensor, y: &Tensor, dims: &[usize]
         BinaryOp::Max => "maximum",
         BinaryOp::Min => "minimum",
         BinaryOp::Pow => "pow",
-        BinaryOp::Mod => "mod",
-        BinaryOp::Rem => {
-            let (a, b) = (ctx.unary("abs", x), ctx.unary("abs", y));
-            let rest = ctx.binary("mod", &a, &b, x.ty, dims);
-            let negated = ctx.with_number("mul", &rest, -1.0);
-            let x = expanded(ctx.b, x, dims);
-            let negative = ctx.compare_number("less", &x, 0.0);
-            return Ok(ctx.select(&negative, &negated, &rest));
-        }
+        BinaryOp::Mod | BinaryOp::Rem => return Ok(remainder(ctx, f, x, y, dims)),
         _ => return Err(format!("MIL has no {}", f.name())),
     };
     Ok(ctx.binary(op, x, y, x.ty, dims))
+}
+
+/// Remainders of floats. MIL's is `x - y·floor(x/y)`, which is NaN of an infinite divisor, where a smaller dividend is what is left.
+fn remainder(ctx: &mut Ctx<'_>, f: BinaryOp, x: &Tensor, y: &Tensor, dims: &[usize]) -> Tensor {
+    let (x, y) = (expanded(ctx.b, x, dims), expanded(ctx.b, y, dims));
+    let (a, b) = (ctx.unary("abs", &x), ctx.unary("abs", &y));
+    let (divided, smaller) =
+        (ctx.binary("mod", &a, &b, x.ty, dims), ctx.binary("less", &a, &b, Type::Bool, dims));
+    let rest = ctx.select(&smaller, &a, &divided);
+    let (negated, negative) = (ctx.with_number("mul", &rest, -1.0), ctx.compare_number("less", &x, 0.0));
+    let rest = ctx.select(&negative, &negated, &rest);
+    if f == BinaryOp::Rem {
+        return rest;
+    }
+    // Moved to the side of the divisor.
+    let (left, low) = (ctx.compare_number("not_equal", &rest, 0.0), ctx.compare_number("less", &rest, 0.0));
+    let y_low = ctx.compare_number("less", &y, 0.0);
+    let differs = ctx.binary("logical_xor", &low, &y_low, Type::Bool, dims);
+    let moves = ctx.binary("logical_and", &left, &differs, Type::Bool, dims);
+    let moved = ctx.binary("add", &rest, &y, x.ty, dims);
+    ctx.select(&moves, &moved, &rest)
 }
 
 fn integers(ctx: &mut Ctx<'_>, f: BinaryOp, x: &Tensor, y: &Tensor, dims: &[usize]) -> Mil<Tensor> {
