@@ -6,6 +6,9 @@
 //! apart from the CPU's kernels.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "ane")]
+mod packages;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +24,7 @@ use rlx_runtime::{Device, register_backend};
 /// The device the oracle's backend is registered for.
 pub const DEVICE: Device = Device::WebGpu;
 
-/// A device that no build of these tests has a backend for, but with `all-devices`.
+/// A device that no build of these tests has a backend for, but with `all-devices` and `ane`.
 pub const ABSENT: Device = Device::Ane;
 
 /// Registers the backend.
@@ -32,6 +35,8 @@ pub fn register() {
 /// Runs a test on `device`, or says that it is skipped where the device is absent and `RLX_TEST_DEVICES` does not
 /// name it.
 pub fn on(device: Device, test: fn(Device)) {
+    #[cfg(feature = "ane")]
+    packages::register();
     let Some(missing) = rlx_runtime::unavailable_reason(device) else { return test(device) };
     let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
     let named = required.split(',').any(|name| name.parse() == Ok(device));
@@ -59,9 +64,21 @@ macro_rules! on_every_device {
         mod opengl { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::OpenGl, super::$name); } )* }
         #[cfg(feature = "metal")]
         mod metal { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Metal, super::$name); } )* }
+        #[cfg(feature = "ane")]
+        mod ane { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Ane, super::$name); } )* }
         #[cfg(feature = "directx")]
         mod directx { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::DirectX, super::$name); } )* }
     };
+}
+
+/// Whether the device computes with 32-bit integers only: larger ones are an error of the run that names the input.
+pub fn is_short_of_integers(device: Device) -> bool {
+    device == Device::Ane
+}
+
+/// Whether the device has no `bf16`: what asks for it is computed in `f32`, as the report says.
+pub fn lacks_bf16(device: Device) -> bool {
+    device == Device::Ane
 }
 
 /// The variables that devices are chosen by.

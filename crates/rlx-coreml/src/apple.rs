@@ -18,16 +18,26 @@ use rlx_ir::{DType, Error, ErrorKind, Result, files};
 
 use crate::backend::ComputeUnits;
 use crate::program::{Feature, Package};
+use crate::runtime::{LoadedPackage, PackageRuntime};
 use crate::target::NAME;
 
-/// What loaded models depend on.
-pub fn machine(units: ComputeUnits) -> String {
-    let version = NSProcessInfo::processInfo().operatingSystemVersionString();
-    format!("Core ML ({units:?}) on {} {version}, {}", std::env::consts::OS, std::env::consts::ARCH)
+/// Core ML, on these processors.
+#[derive(Debug)]
+pub struct System(pub ComputeUnits);
+
+impl PackageRuntime for System {
+    fn machine(&self) -> String {
+        let version = NSProcessInfo::processInfo().operatingSystemVersionString();
+        format!("Core ML ({:?}) on {} {version}, {}", self.0, std::env::consts::OS, std::env::consts::ARCH)
+    }
+
+    fn load(&self, package: &Package) -> Result<Box<dyn LoadedPackage>> {
+        Ok(Box::new(Loaded::open(package, self.0)?))
+    }
 }
 
 /// A model in memory.
-pub struct Loaded {
+struct Loaded {
     /// One prediction at a time: an instance of `MLModel` is not used by several threads at once.
     model: Mutex<Model>,
     /// Where Core ML has the compiled model.
@@ -61,7 +71,7 @@ impl Loaded {
     ///
     /// # Errors
     /// What Core ML says of the package; files that cannot be written.
-    pub fn open(package: &Package, units: ComputeUnits) -> Result<Loaded> {
+    fn open(package: &Package, units: ComputeUnits) -> Result<Loaded> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Not the temporary folder, which others may write to: what is loaded is believed.
@@ -100,17 +110,10 @@ impl Loaded {
             }
         }
     }
+}
 
-    /// Runs the model: row-major bytes of the inputs, as `inputs` declares them; those of the outputs.
-    ///
-    /// # Errors
-    /// What Core ML reports, an index out of range among it.
-    pub fn predict(
-        &self,
-        inputs: &[Feature],
-        given: &[Vec<u8>],
-        outputs: &[Feature],
-    ) -> Result<Vec<Vec<u8>>> {
+impl LoadedPackage for Loaded {
+    fn predict(&self, inputs: &[Feature], given: &[Vec<u8>], outputs: &[Feature]) -> Result<Vec<Vec<u8>>> {
         let names: Vec<Retained<NSString>> = inputs.iter().map(|f| NSString::from_str(&f.name)).collect();
         let mut values: Vec<Retained<AnyObject>> = Vec::with_capacity(inputs.len());
         for (feature, bytes) in inputs.iter().zip(given) {

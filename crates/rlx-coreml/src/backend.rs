@@ -6,7 +6,9 @@ use rlx_backend::{Backend, ExecutableGraph, Target};
 use rlx_ir::{Error, ErrorKind, Graph, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
+use crate::device::CoreMl;
 use crate::program::Package;
+use crate::runtime::PackageRuntime;
 use crate::scope::Weights;
 use crate::target::{NAME, target};
 
@@ -61,6 +63,7 @@ impl ComputeUnits {
 #[derive(Debug, Clone, Default)]
 pub struct CoreMlBackend {
     units: Option<ComputeUnits>,
+    runtime: Option<Arc<dyn PackageRuntime>>,
 }
 
 impl CoreMlBackend {
@@ -76,6 +79,13 @@ impl CoreMlBackend {
         self
     }
 
+    /// With packages run by another runtime than the system's Core ML, on any system.
+    #[must_use]
+    pub fn with_runtime(mut self, runtime: Arc<dyn PackageRuntime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
     /// Which processors it may use.
     ///
     /// # Errors
@@ -83,15 +93,26 @@ impl CoreMlBackend {
     pub fn compute_units(&self) -> Result<ComputeUnits> {
         self.units.map_or_else(ComputeUnits::from_env, Ok)
     }
+
+    /// What runs packages: the one that was brought, else the system's.
+    fn runtime(&self) -> Result<Arc<dyn PackageRuntime>> {
+        self.runtime.clone().map_or_else(|| system(self), Ok)
+    }
+}
+
+/// Core ML itself.
+#[cfg(any(target_os = "macos", target_os = "ios"))]
+fn system(backend: &CoreMlBackend) -> Result<Arc<dyn PackageRuntime>> {
+    Ok(Arc::new(crate::apple::System(backend.compute_units()?)))
 }
 
 /// What is missing where there is no Core ML.
 #[cfg(not(any(target_os = "macos", target_os = "ios")))]
-fn missing() -> Error {
+fn system(_: &CoreMlBackend) -> Result<Arc<dyn PackageRuntime>> {
     let message = format!("Core ML is part of Apple's systems, and this one is {}", std::env::consts::OS);
-    Error::new(ErrorKind::DeviceUnavailable, message).with_hint(
+    Err(Error::new(ErrorKind::DeviceUnavailable, message).with_hint(
         "write a package here and run it there: rlx compile MODEL --device ane -o MODEL.mlpackage (rlx_coreml::compile)",
-    )
+    ))
 }
 
 impl Backend for CoreMlBackend {
@@ -99,43 +120,25 @@ impl Backend for CoreMlBackend {
         NAME
     }
 
-    #[cfg(any(target_os = "macos", target_os = "ios"))]
     fn machine(&self) -> Result<String> {
-        Ok(crate::apple::machine(self.compute_units()?))
+        Ok(self.runtime()?.machine())
     }
 
-    #[cfg(not(any(target_os = "macos", target_os = "ios")))]
-    fn machine(&self) -> Result<String> {
-        Err(missing())
-    }
-
-    #[cfg(any(target_os = "macos", target_os = "ios"))]
     fn probe(&self) -> Result<()> {
-        self.compute_units()?;
+        self.runtime()?;
         if rlx_backend::probe::doubles(self)? {
             return Ok(());
         }
         Err(Error::new(ErrorKind::DeviceUnavailable, "Core ML computes wrongly"))
     }
 
-    #[cfg(not(any(target_os = "macos", target_os = "ios")))]
-    fn probe(&self) -> Result<()> {
-        Err(missing())
-    }
-
     fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
         Ok(Arc::new(target()))
     }
 
-    #[cfg(any(target_os = "macos", target_os = "ios"))]
     fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        let device = Arc::new(crate::device::CoreMl::new(self.compute_units()?));
+        let device = Arc::new(CoreMl::new(self.runtime()?));
         rlx_backend::whole_graph::compile(device, &target(), lir)
-    }
-
-    #[cfg(not(any(target_os = "macos", target_os = "ios")))]
-    fn compile(&self, _: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        Err(missing())
     }
 }
 

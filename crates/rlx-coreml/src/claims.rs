@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rlx_ir::{DType, Graph, Node, NodeId, Op, Shape};
 
+use crate::empty;
 use crate::mil::{Builder, Tensor};
 use crate::ops::{self, Declared, held};
 use crate::ranges::Ranges;
@@ -23,16 +24,18 @@ pub fn claims(node: &Node, graph: &Graph) -> std::result::Result<(), String> {
             graph.node(id).describe()
         ));
     }
+    // What has no elements is not translated.
+    let Some(inputs) = empty::operands(node, graph)? else { return Ok(()) };
     let sample = SampleSizes::of(node, graph);
     let declared = |shape: &Shape| sample.declared(shape);
     let results: Vec<Declared> =
         node.results().iter().map(declared).collect::<std::result::Result<_, _>>()?;
     let given: Vec<Declared> =
-        node.inputs.iter().map(|&id| declared(graph.shape(id))).collect::<std::result::Result<_, _>>()?;
+        inputs.iter().map(|&id| declared(graph.shape(id))).collect::<std::result::Result<_, _>>()?;
     let mut fixed = HashMap::new();
     let mut ranges = Ranges::new(graph);
     let mut operands = Vec::new();
-    for (i, (&id, declared)) in node.inputs.iter().zip(given).enumerate() {
+    for (i, (&id, declared)) in inputs.iter().zip(given).enumerate() {
         let tensor = Tensor {
             name: Arc::from(format!("x{i}")),
             ty: ops::holding(declared.dtype)?,

@@ -5,25 +5,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rlx_backend::whole_graph::{Argument, GraphDevice, Shared, inputs};
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::{DType, Error, ErrorKind, Graph, Node, Op, Result, Shape, Value, Weight};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape, Value, Weight};
 
-use crate::apple::{self, Loaded};
-use crate::backend::ComputeUnits;
+use crate::empty::{Filled, filled};
 use crate::program::{Feature, Package};
 use crate::ranges::MOST;
+use crate::runtime::{LoadedPackage, PackageRuntime};
 use crate::target::NAME;
 
 /// An opened Core ML.
 pub struct CoreMl {
-    units: ComputeUnits,
+    runtime: Arc<dyn PackageRuntime>,
     machine: String,
     shared: Shared<CoreMl>,
 }
 
 impl CoreMl {
-    /// On these processors.
-    pub fn new(units: ComputeUnits) -> Self {
-        CoreMl { units, machine: apple::machine(units), shared: Shared::default() }
+    /// With packages run by this.
+    pub fn new(runtime: Arc<dyn PackageRuntime>) -> Self {
+        CoreMl { machine: runtime.machine(), runtime, shared: Shared::default() }
     }
 }
 
@@ -35,15 +35,23 @@ pub struct Tensor {
 
 /// A graph, and the model that was loaded of it for the weights of the last run.
 pub struct Program {
+    /// Without tensors that have no elements.
     graph: Graph,
-    /// By input: whether it is a weight.
+    /// By input of that graph: whether it is a weight.
     fixed: Vec<bool>,
-    loaded: Mutex<Option<(Vec<Arc<Tensor>>, Arc<Ready>)>>,
+    /// By argument of a run: whether it is an input of that graph.
+    taken: Vec<bool>,
+    /// By output of a run: its shape where it has no elements.
+    empty: Vec<Option<Shape>>,
+    loaded: Mutex<Option<LoadedFor>>,
 }
+
+/// A model, and the weights that it was loaded for.
+type LoadedFor = (Vec<Arc<Tensor>>, Arc<Ready>);
 
 /// A loaded model and its border.
 struct Ready {
-    model: Loaded,
+    model: Box<dyn LoadedPackage>,
     inputs: Vec<Feature>,
     outputs: Vec<Feature>,
 }
@@ -70,7 +78,11 @@ impl GraphDevice for CoreMl {
     }
 
     fn compile_for(&self, graph: &Graph, fixed: &[bool]) -> Result<Program> {
-        Ok(Program { graph: graph.clone(), fixed: fixed.to_vec(), loaded: Mutex::default() })
+        let Filled { graph: filled, inputs: taken, outputs } = filled(graph)?;
+        let fixed = fixed.iter().zip(&taken).filter(|(_, taken)| **taken).map(|(&fixed, _)| fixed).collect();
+        let shapes = graph.outputs.iter().map(|&id| graph.shape(id).clone());
+        let empty = shapes.zip(&outputs).map(|(shape, &there)| (!there).then_some(shape)).collect();
+        Ok(Program { graph: filled, fixed, taken, empty, loaded: Mutex::default() })
     }
 
     fn upload(&self, bytes: &[u8], shape: &Shape) -> Result<Tensor> {
@@ -82,19 +94,19 @@ impl GraphDevice for CoreMl {
     }
 
     fn start(&self, program: &Program, arguments: Vec<Argument<Tensor>>) -> Result<(Vec<Tensor>, ())> {
-        let graph = &program.graph;
-        if program.fixed.iter().all(|&fixed| fixed) {
-            return on_host(graph, &arguments).map(|outputs| (outputs, ()));
-        }
-        let ready = self.ready(program, &arguments)?;
-        let given = arguments.iter().zip(&program.fixed).filter(|(_, fixed)| !**fixed);
-        let mut arrays = Vec::new();
-        for ((argument, _), feature) in given.zip(&ready.inputs) {
-            arrays.push(at_border(argument.tensor(), feature)?);
-        }
-        let results = ready.model.predict(&ready.inputs, &arrays, &ready.outputs)?;
-        let outputs = results.iter().zip(&ready.outputs).map(|(bytes, feature)| of_border(bytes, feature));
-        Ok((outputs.collect::<Result<_>>()?, ()))
+        let taken = arguments.into_iter().zip(&program.taken).filter(|(_, taken)| **taken);
+        let arguments: Vec<_> = taken.map(|(argument, _)| argument).collect();
+        let computed = match program.graph.outputs.is_empty() {
+            true => Vec::new(),
+            false if program.fixed.iter().all(|&fixed| fixed) => on_host(&program.graph, &arguments)?,
+            false => self.predicted(program, &arguments).map_err(|e| explained(program, &arguments, e))?,
+        };
+        let mut computed = computed.into_iter();
+        let output = |empty: &Option<Shape>| match empty {
+            Some(shape) => Some(Tensor { bytes: Vec::new(), shape: shape.clone() }),
+            None => computed.next(),
+        };
+        Ok((program.empty.iter().filter_map(output).collect(), ()))
     }
 
     fn finish(&self, _: &Program, (): ()) -> Result<()> {
@@ -103,6 +115,18 @@ impl GraphDevice for CoreMl {
 }
 
 impl CoreMl {
+    /// The outputs that the model of a program gives.
+    fn predicted(&self, program: &Program, arguments: &[Argument<Tensor>]) -> Result<Vec<Tensor>> {
+        let ready = self.ready(program, arguments)?;
+        let given = arguments.iter().zip(&program.fixed).filter(|(_, fixed)| !**fixed);
+        let mut arrays = Vec::new();
+        for ((argument, _), feature) in given.zip(&ready.inputs) {
+            arrays.push(at_border(argument.tensor(), feature)?);
+        }
+        let results = ready.model.predict(&ready.inputs, &arrays, &ready.outputs)?;
+        results.iter().zip(&ready.outputs).map(|(bytes, feature)| of_border(bytes, feature)).collect()
+    }
+
     /// The model for the weights that a run is given: that of the last run, where they are the same.
     fn ready(&self, program: &Program, arguments: &[Argument<Tensor>]) -> Result<Arc<Ready>> {
         let mut weights = Vec::new();
@@ -127,7 +151,7 @@ impl CoreMl {
         };
         let package = Package::of(&graph, &[], &weight)?;
         let ready = Arc::new(Ready {
-            model: Loaded::open(&package, self.units)?,
+            model: self.runtime.load(&package)?,
             inputs: package.inputs().to_vec(),
             outputs: package.outputs().to_vec(),
         });
@@ -157,16 +181,48 @@ fn with_params(graph: &Graph, fixed: &[bool]) -> Result<(Graph, Vec<String>)> {
     Ok((changed, names))
 }
 
+/// Why a run failed. Core ML says only that it did; an index out of range is found by the exact semantics of the nodes that read or write by indices, and of
+/// what these need.
+fn explained(program: &Program, arguments: &[Argument<Tensor>], error: Error) -> Error {
+    let by_index = |node: &&Node| {
+        matches!(
+            node.op,
+            Op::Gather { .. }
+                | Op::GatherElements { .. }
+                | Op::GatherNd { .. }
+                | Op::ScatterElements { .. }
+                | Op::ScatterNd { .. }
+                | Op::UpdateSlice { .. }
+                | Op::If { .. }
+                | Op::Loop { .. }
+        )
+    };
+    let wanted: Vec<NodeId> = program.graph.nodes().iter().filter(by_index).map(|node| node.id).collect();
+    if error.kind() != ErrorKind::Device || wanted.is_empty() {
+        return error;
+    }
+    let found = bindings(&program.graph, arguments)
+        .and_then(|bindings| oracle::evaluate_all(&program.graph, &bindings, &wanted));
+    match found {
+        Err(why) if why.kind() == ErrorKind::Value => why.with_source(error),
+        _ => error,
+    }
+}
+
 /// What depends on weights alone, by its exact semantics: once for each weight, and Core ML takes weights as constants only.
 fn on_host(graph: &Graph, arguments: &[Argument<Tensor>]) -> Result<Vec<Tensor>> {
+    let values = oracle::evaluate(graph, &bindings(graph, arguments)?)?;
+    Ok(values.iter().map(|value| Tensor { bytes: value.encode(), shape: value.shape() }).collect())
+}
+
+/// The arguments of a run as the oracle takes them.
+fn bindings(graph: &Graph, arguments: &[Argument<Tensor>]) -> Result<Bindings> {
     let mut bindings = Bindings::default();
     for ((name, shape), argument) in inputs(graph).zip(arguments) {
         let dims = shape.dims().iter().filter_map(|d| d.as_static()).collect::<Vec<_>>();
-        let tensor = argument.tensor();
-        bindings.set_input(name, Value::try_decode(shape.dtype(), &dims, &tensor.bytes)?);
+        bindings.set_input(name, Value::try_decode(shape.dtype(), &dims, &argument.tensor().bytes)?);
     }
-    let values = oracle::evaluate(graph, &bindings)?;
-    Ok(values.iter().map(|value| Tensor { bytes: value.encode(), shape: value.shape() }).collect())
+    Ok(bindings)
 }
 
 /// The bytes of an input as the package takes it: integers as `i32`, which they must fit.

@@ -10,7 +10,9 @@
 //! | `ranges` | which integers 32 bits are sure to hold |
 //! | `program`, `package` | a graph as a package, in memory and on disk |
 //! | `target`, `backend` | the device as the compiler sees it; packages without it ([`compile`]) |
-//! | `device`, `apple` | on Apple systems: packages loaded and run |
+//! | `device`, `runtime` | packages loaded and run by what can: Core ML itself, or a runtime that the program brings |
+//! | `empty` | graphs without tensors that have no elements, which Core ML does not have |
+//! | `apple` | Core ML itself, on Apple systems |
 //!
 //! A package has its weights in it, and a number for every dimension. So a model is loaded for each size, and again when a parameter is set.
 //!
@@ -25,18 +27,20 @@
 mod apple;
 mod backend;
 mod claims;
-#[cfg(any(target_os = "macos", target_os = "ios"))]
 mod device;
+mod empty;
 mod mil;
 mod ops;
 mod package;
 mod program;
 mod proto;
 mod ranges;
+mod runtime;
 mod scope;
 mod target;
 
 pub use backend::{COMPUTE_UNITS, ComputeUnits, CoreMlBackend, compile};
 pub use program::{Feature, OPSET, Package, SPECIFICATION};
+pub use runtime::{LoadedPackage, PackageRuntime};
 pub use scope::Weights;
 pub use target::{NAME, target};

@@ -17,7 +17,9 @@ pub fn target() -> GraphTarget {
         Ok(()) => Claim::Native,
         Err(why) => Claim::No(why),
     };
-    GraphTarget::new(NAME, claim).with_moves(moves).with_exceptions(exception)
+    // What integers there can be is known of those that were given, not of what was computed of them.
+    let once = |node: &Node| !node.shape.dtype().is_int();
+    GraphTarget::new(NAME, claim).with_moves(moves).with_exceptions(exception).with_once(once)
 }
 
 /// Element types that programs hold at all.
@@ -29,9 +31,6 @@ fn moves(dtype: DType) -> bool {
 fn exception(node: &Node) -> Option<String> {
     if let Some(shape) = node.results().iter().find(|shape| !moves(shape.dtype())) {
         return Some(format!("Core ML does not compute with {}", shape.dtype()));
-    }
-    if node.results().iter().any(|shape| shape.num_elements() == Some(0)) {
-        return Some("Core ML has no tensors without elements".to_string());
     }
     match &node.op {
         // What else takes it than a loop says so itself.

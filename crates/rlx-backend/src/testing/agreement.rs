@@ -81,8 +81,11 @@ impl OpCases {
     }
 }
 
-/// Whether the graph runs; what is wrong, if anything is.
-fn agrees(graph: &Graph, bindings: &Bindings, backend: &dyn Backend) -> Result<bool, String> {
+/// Whether the graph runs: it agrees with the oracle, or the device's dispatch report rejects it.
+///
+/// # Errors
+/// What is wrong, with the graph.
+pub fn agrees(graph: &Graph, bindings: &Bindings, backend: &dyn Backend) -> Result<bool, String> {
     let outcome = compile(graph, backend).and_then(|mut exec| {
         set_params(&mut *exec, bindings)?;
         Ok(disagreement(graph, bindings, &mut *exec))

@@ -11,7 +11,7 @@ pub mod faults;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use agreement::{OpCases, random_graphs, report};
+pub use agreement::{OpCases, agrees, random_graphs, report};
 
 use rlx_ir::lir::LirModule;
 use rlx_ir::oracle::{self, Bindings};

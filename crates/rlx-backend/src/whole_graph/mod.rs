@@ -180,12 +180,12 @@ pub trait GraphDevice: Send + Sync + Sized + 'static {
 /// As [`crate::Backend::compile`].
 pub fn compile<G: GraphDevice>(
     device: Arc<G>,
-    target: &dyn Target,
+    target: &GraphTarget,
     lir: Arc<LirModule>,
 ) -> Result<Box<dyn ExecutableGraph>> {
     device.alive()?;
     rlx_opt::verify_lir::verify_lir(&lir, target)?;
-    let one_step = Arc::new(one_step::module(&lir, target.pool_spec())?);
+    let one_step = Arc::new(one_step::module(&lir, target.pool_spec(), |node| target.computes_once(node))?);
     let machine = device.machine().to_owned();
     let whole = Whole::new(device);
     let program = Program::new(one_step, whole, &machine, |device: &Whole<G>, lir, _, step, table| {

@@ -16,13 +16,13 @@ use rlx_opt::lower::live_ranges;
 use rlx_opt::passes::legalize::needs_no_kernel;
 use rlx_opt::plan::plan_memory;
 
-/// The module with one step for what is computed once, if there is any, and one for the run.
+/// The module with one step for what is computed once, if there is any that `once` names, and one for the run.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`] for a graph that is not the module's; memory that cannot be planned.
-pub(super) fn module(lir: &LirModule, spec: PoolSpec) -> Result<LirModule> {
+pub(super) fn module(lir: &LirModule, spec: PoolSpec, once: impl Fn(&Node) -> bool) -> Result<LirModule> {
     let graph = &lir.graph;
-    let early = early_nodes(graph);
+    let early = early_nodes(graph, once);
     let data = graph.data_symbols();
     let mut parts = Parts { lir, data: &data, buffers: Vec::new(), leaves: HashMap::new() };
     let inputs = parts.slots(&lir.inputs, BufferKind::Input);
@@ -65,7 +65,7 @@ pub(super) fn module(lir: &LirModule, spec: PoolSpec) -> Result<LirModule> {
 }
 
 /// Which nodes are computed once: they depend on a parameter, on no input, and on no symbol; and of what they end in, no movement.
-fn early_nodes(graph: &Graph) -> Vec<bool> {
+fn early_nodes(graph: &Graph, once: impl Fn(&Node) -> bool) -> Vec<bool> {
     let mut early = fixed_nodes(graph);
     let mut of_param = vec![false; graph.len()];
     for node in graph.nodes() {
@@ -75,7 +75,7 @@ fn early_nodes(graph: &Graph) -> Vec<bool> {
         let leaf = node.inputs.is_empty();
         let known = node.symbols().is_empty()
             && node.inputs.iter().all(|id| early[id.index()] || graph.node(*id).inputs.is_empty());
-        early[at] &= of_param[at] && !leaf && known;
+        early[at] &= of_param[at] && !leaf && known && once(node);
     }
     let mut used_early = vec![false; graph.len()];
     for node in graph.nodes().iter().rev() {

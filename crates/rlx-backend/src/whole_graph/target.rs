@@ -20,6 +20,7 @@ pub struct GraphTarget {
     exceptions: fn(&Node) -> Option<String>,
     max_rank: usize,
     finds_sizes: bool,
+    once: fn(&Node) -> bool,
 }
 
 impl GraphTarget {
@@ -36,6 +37,7 @@ impl GraphTarget {
             exceptions: |_| None,
             max_rank: usize::MAX,
             finds_sizes: false,
+            once: |_| true,
         }
     }
 
@@ -58,6 +60,18 @@ impl GraphTarget {
     pub fn with_found_sizes(mut self) -> Self {
         self.finds_sizes = true;
         self
+    }
+
+    /// Which nodes are computed once, ahead of the runs, where they depend on weights alone; without this, all.
+    #[must_use]
+    pub fn with_once(mut self, once: fn(&Node) -> bool) -> Self {
+        self.once = once;
+        self
+    }
+
+    /// Whether a node that depends on weights alone is computed ahead of the runs.
+    pub(super) fn computes_once(&self, node: &Node) -> bool {
+        (self.once)(node)
     }
 
     /// The most dimensions of a tensor.

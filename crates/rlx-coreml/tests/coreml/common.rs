@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rlx_coreml::{Feature, Package, target};
+use rlx_coreml::{CoreMlBackend, Feature, LoadedPackage, Package, PackageRuntime, target};
 use rlx_ir::oracle::Bindings;
-use rlx_ir::{DType, DimBinding, Graph, Result, Value, Weight};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, Result, Value, Weight};
 use rlx_mil_eval::{Data, Tensor, Ty};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
@@ -65,6 +65,50 @@ pub fn evaluated(graph: &Graph, bindings: &Bindings) -> Result<std::result::Resu
     Ok(reread(&package).run(&inputs).map(|outputs| {
         package.outputs().iter().zip(&outputs).map(|(feature, tensor)| got(feature, tensor)).collect()
     }))
+}
+
+/// The device with its packages run here.
+pub fn on_evaluator() -> CoreMlBackend {
+    CoreMlBackend::new().with_runtime(Arc::new(Evaluator))
+}
+
+/// What runs a device's packages here: each is read from its bytes.
+#[derive(Debug)]
+pub struct Evaluator;
+
+impl PackageRuntime for Evaluator {
+    fn machine(&self) -> String {
+        "the evaluator of packages".to_string()
+    }
+
+    fn load(&self, package: &Package) -> Result<Box<dyn LoadedPackage>> {
+        Ok(Box::new(Read(reread(package))))
+    }
+}
+
+/// A package that was read.
+struct Read(rlx_mil_eval::Package);
+
+impl LoadedPackage for Read {
+    fn predict(&self, inputs: &[Feature], bytes: &[Vec<u8>], outputs: &[Feature]) -> Result<Vec<Vec<u8>>> {
+        let mut arguments = Vec::new();
+        for (feature, bytes) in inputs.iter().zip(bytes) {
+            let value = Value::try_decode(feature.dtype, &feature.dims, bytes)?;
+            arguments.push((feature.name.as_str(), given(feature, &value)));
+        }
+        let results = self.0.run(&arguments).map_err(|why| Error::new(ErrorKind::Device, why))?;
+        Ok(outputs.iter().zip(&results).map(|(feature, tensor)| held(feature, tensor).encode()).collect())
+    }
+}
+
+/// What the package gives, as a value at its border.
+fn held(feature: &Feature, tensor: &Tensor) -> Value {
+    assert_eq!(tensor.dims, feature.dims);
+    match &tensor.data {
+        Data::Floats(v) => Value::float(feature.dtype, &feature.dims, v.iter().map(|&v| v.into()).collect()),
+        Data::Ints(v) => Value::int(feature.dtype, &feature.dims, v.iter().map(|&v| v.into()).collect()),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Whether everything runs (`RLX_TEST_ALL=1`, set by `cargo xtask test --all`), or what fits the test command.

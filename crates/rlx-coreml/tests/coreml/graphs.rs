@@ -1,14 +1,11 @@
 //! Every op's own random cases and random graphs, against the oracle.
 
-use rlx_backend::testing::OpCases;
-use rlx_coreml::target;
+use rlx_backend::testing::{OpCases, agrees};
 use rlx_ir::oracle;
-use rlx_ir::testing::{Case, difference, random_graph, tolerance};
-use rlx_ir::{ErrorKind, Graph, Op};
-use rlx_opt::CompileOptions;
-use rlx_opt::pipeline::PassContext;
+use rlx_ir::testing::{Case, random_graph};
+use rlx_ir::{Graph, Op};
 
-use crate::common::{evaluated, everything};
+use crate::common::{everything, on_evaluator};
 
 /// How many ops have cases that run. More translations make it larger; nothing may make it smaller.
 const COVERED: usize = 52;
@@ -39,27 +36,12 @@ fn with_weights(case: &Case) -> (Graph, oracle::Bindings) {
     (weights, changed)
 }
 
-/// Whether the graph is claimed; what is wrong with it, if anything is.
-fn check(graph: &Graph, bindings: &oracle::Bindings) -> Result<bool, String> {
-    let (target, options) = (target(), CompileOptions::default());
-    let context = PassContext { target: &target, options: &options, is_body: false };
-    let ready = rlx_opt::report::analyze(graph, &context).compile_ready;
-    let got = match evaluated(graph, bindings) {
-        Ok(got) => got.map_err(|e| format!("{e}\n{graph}"))?,
-        Err(e) if e.kind() == ErrorKind::Unsupported && !ready => return Ok(false),
-        Err(e) => return Err(format!("{e}\n{graph}")),
-    };
-    let want = oracle::evaluate(graph, bindings).map_err(|e| e.to_string())?;
-    let wrong = want.iter().zip(&got).find_map(|(w, g)| difference(w, g, tolerance(w.dtype)));
-    wrong.map_or(Ok(true), |what| Err(format!("{what}\n{graph}")))
-}
-
 #[test]
 fn every_op_agrees_with_the_oracle() {
     let cases = OpCases::of(if everything() { 30 } else { 6 }, |case, seed| {
         let as_inputs = seed % 2 == 0;
         let (graph, bindings) = if as_inputs { case.graph() } else { with_weights(case) };
-        check(&graph, &bindings)
+        agrees(&graph, &bindings, &on_evaluator())
     });
     println!("{}", cases.assert(COVERED));
 }
@@ -70,7 +52,7 @@ fn random_graphs_agree_with_the_oracle() {
     let (mut ran, mut wrong) = (0, Vec::new());
     for seed in 0..count {
         let (graph, bindings) = random_graph(seed, 6);
-        match check(&graph, &bindings) {
+        match agrees(&graph, &bindings, &on_evaluator()) {
             Ok(runs) => ran += usize::from(runs),
             Err(what) => wrong.push(format!("seed {seed}: {what}")),
         }

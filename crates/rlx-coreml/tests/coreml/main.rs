@@ -2,6 +2,7 @@
 
 mod common;
 mod control;
+mod device;
 mod graphs;
 mod models;
 mod mutated;

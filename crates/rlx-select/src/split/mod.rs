@@ -69,6 +69,20 @@ impl SplitBackend {
         let (name, shared) = (self.name.clone(), Arc::clone(&self.shared));
         Ok(Split { name, machine: self.machine()?, device, cpu, options, shared })
     }
+
+    /// What one of the two computes.
+    fn graph_target(&self, options: &CompileOptions) -> Result<GraphTarget> {
+        let (device, cpu) = (self.device.1.target(options)?, self.cpu.target(options)?);
+        let (rank, options) = (device.max_rank().max(cpu.max_rank()), options.clone());
+        let claims = move |node: &rlx_ir::Node, graph: &Graph| {
+            let by = |target: &dyn Target| {
+                computes(node, graph, &PassContext { target, options: &options, is_body: false })
+            };
+            if by(&*device) || by(&*cpu) { Claim::Native } else { cpu.claim(node, graph) }
+        };
+        let target = GraphTarget::new(self.name.clone(), claims);
+        Ok(target.with_max_rank(rank).with_moves(|_| true).with_found_sizes())
+    }
 }
 
 impl Backend for SplitBackend {
@@ -86,25 +100,12 @@ impl Backend for SplitBackend {
     }
 
     fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
-        let (device, cpu) = (self.device.1.target(options)?, self.cpu.target(options)?);
-        let (rank, options) = (device.max_rank().max(cpu.max_rank()), options.clone());
-        let claims = move |node: &rlx_ir::Node, graph: &Graph| {
-            let by = |target: &dyn Target| {
-                computes(node, graph, &PassContext { target, options: &options, is_body: false })
-            };
-            if by(&*device) || by(&*cpu) { Claim::Native } else { cpu.claim(node, graph) }
-        };
-        Ok(Arc::new(
-            GraphTarget::new(self.name.clone(), claims)
-                .with_max_rank(rank)
-                .with_moves(|_| true)
-                .with_found_sizes(),
-        ))
+        Ok(Arc::new(self.graph_target(options)?))
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        let target = self.target(options)?;
-        whole_graph::compile(Arc::new(self.split(options)?), &*target, lir)
+        let target = self.graph_target(options)?;
+        whole_graph::compile(Arc::new(self.split(options)?), &target, lir)
     }
 
     fn drain(&self) -> Result<()> {
