@@ -33,6 +33,8 @@ impl Range {
 pub struct Readback {
     buffer: Buffer<Gpu>,
     mapping: Option<Mapping>,
+    /// What comes back are zeros, which the device was not asked for.
+    zeros: bool,
 }
 
 /// Bytes of a buffer that the host can read once what writes them is done; the buffer can be written again when this is
@@ -51,7 +53,7 @@ impl Readback {
     pub(crate) fn new(gpu: &Gpu, bytes: usize) -> Result<Self> {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let buffer = Buffer::by(gpu, bytes, "outputs", |bytes, what| gpu.create(bytes, usage, what))?;
-        Ok(Readback { buffer, mapping: None })
+        Ok(Readback { buffer, mapping: None, zeros: false })
     }
 
     /// Asks for the first `bytes` bytes, as the submission `after` leaves them.
@@ -68,6 +70,11 @@ impl Readback {
         Ok(())
     }
 
+    /// What comes back are zeros.
+    pub(crate) fn bring_zeros(&mut self) {
+        self.zeros = true;
+    }
+
     fn mapping(&self, gpu: &Gpu) -> Result<&Mapping> {
         self.mapping.as_ref().ok_or_else(|| gpu.error(ErrorKind::Internal, "a run that was not mapped"))
     }
@@ -80,9 +87,13 @@ impl HostMemory<Gpu> for Readback {
 
     fn release(&mut self) {
         self.mapping = None;
+        self.zeros = false;
     }
 
     fn wait(&self, gpu: &Gpu) -> Result<()> {
+        if self.zeros {
+            return gpu.alive();
+        }
         let Mapping { after, arrival, .. } = self.mapping(gpu)?;
         if !arrival.is_set() {
             gpu.poll(wait_for(after))?;
@@ -104,6 +115,10 @@ impl HostMemory<Gpu> for Readback {
     }
 
     fn copy(&self, gpu: &Gpu, at: usize, out: &mut [u8]) -> Result<()> {
+        if self.zeros {
+            out.fill(0);
+            return Ok(());
+        }
         let range = at as u64..(at + out.len()) as u64;
         let view = self.mapping(gpu)?.buffer.get_mapped_range(range).map_err(|e| failed(gpu, &e))?;
         out.copy_from_slice(&view);
