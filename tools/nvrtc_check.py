@@ -26,7 +26,7 @@ import tempfile
 
 from machine_code import finish
 
-ARCHITECTURES = ["sm_75", "sm_80", "sm_90"]
+ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 # Of tile programs, by the least architecture: those that it serves.
 TILE_ARCHITECTURES = {"sm_75": ["sm_75"], "sm_80": ["sm_80", "sm_89", "sm_90a"], "sm_90a": ["sm_90a"]}
 # What is counted in machine code: the column, and the instructions' names.

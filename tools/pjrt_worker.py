@@ -1,4 +1,5 @@
 """Compiles and runs StableHLO by XLA on the CPU, for the PJRT plugin of the tests (`tests/fake-pjrt`), over standard input and output.
+With RLX_TEST_PJRT_ENGINE=interpreter, StableHLO's reference interpreter runs it instead.
 
     compile BYTES BYTES\n OPTIONS TEXT → NUMBER; the options are a CompileOptionsProto
     run NUMBER COUNT\n tensors         → COUNT\n tensors
@@ -8,18 +9,14 @@ An error is a line `no MESSAGE`.
 """
 
 import os
+import pickle
 import sys
 
 channel = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 
-import jax  # noqa: E402
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
-
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_enable_x64", True)
-from jaxlib import xla_client as xc  # noqa: E402
 
 TYPES = {
     1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16", 8: "uint32", 9: "uint64",
@@ -33,8 +30,85 @@ DTYPES = {
 }
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 source = sys.stdin.buffer
-device = jax.devices("cpu")[0]
 programs = []
+
+
+class Xla:
+    """Programs by XLA's client of the CPU."""
+
+    def __init__(self):
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_enable_x64", True)
+        from jaxlib import xla_client
+
+        self.jax, self.client = jax, xla_client
+        self.device = jax.devices("cpu")[0]
+
+    def compile(self, options, text):
+        options = self.client.CompileOptions.ParseFromString(options)
+        return self.device.client.compile_and_load(text, self.client.DeviceList((self.device,)), options)
+
+    def run(self, program, inputs):
+        given = [self.jax.device_put(value, self.device) for value in inputs]
+        found = program.execute_sharded(given).disassemble_into_single_device_arrays()
+        return [np.asarray(one[0]) for one in found]
+
+
+class Interpreter:
+    """Programs by StableHLO's reference interpreter, each run in a process of its own: the interpreter ends it where it meets what it does not know."""
+
+    def __init__(self):
+        from jaxlib.mlir import ir
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+        from jaxlib.mlir.dialects import stablehlo
+
+        registry = ir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(registry)
+        self.ir, self.stablehlo, self.context = ir, stablehlo, ir.Context()
+        self.context.append_dialect_registry(registry)
+        stablehlo.register_dialect(self.context)
+        self.context.load_all_available_dialects()
+
+    def compile(self, _, text):
+        with self.context, self.ir.Location.unknown():
+            module = self.ir.Module.parse(text)
+            module.operation.verify()
+        return module
+
+    def attribute(self, value):
+        # Integers with a sign are those of StableHLO without one.
+        return self.ir.DenseElementsAttr.get(value, signless=value.dtype.kind != "u")
+
+    def evaluate(self, module, inputs):
+        with self.context:
+            given = [self.attribute(np.array(value, order="C")) for value in inputs]
+            return [np.array(one) for one in self.stablehlo.eval_module(module, given)]
+
+    def run(self, module, inputs):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            try:
+                found = self.evaluate(module, inputs)
+            except BaseException as error:
+                found = error
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(found, pipe)
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            written = pipe.read()
+        os.waitpid(child, 0)
+        found = pickle.loads(written) if written else RuntimeError("the reference interpreter ended")
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+engine = Interpreter() if os.environ.get("RLX_TEST_PJRT_ENGINE") == "interpreter" else Xla()
 
 
 def tensor():
@@ -44,16 +118,15 @@ def tensor():
 
 def answer(command):
     if command[0] == "compile":
-        options = xc.CompileOptions.ParseFromString(source.read(int(command[1])))
+        options = source.read(int(command[1]))
         # Donation is the plugin's affair.
         text = source.read(int(command[2])).decode().replace("tf.aliasing_output", "rlx.aliasing_output")
-        programs.append(device.client.compile_and_load(text, xc.DeviceList((device,)), options))
+        programs.append(engine.compile(options, text))
         return [f"{len(programs) - 1}\n".encode()]
-    given = [jax.device_put(tensor(), device) for _ in range(int(command[2]))]
-    found = programs[int(command[1])].execute_sharded(given).disassemble_into_single_device_arrays()
+    given = [tensor() for _ in range(int(command[2]))]
+    found = engine.run(programs[int(command[1])], given)
     parts = [f"{len(found)}\n".encode()]
-    for one in found:
-        value = np.asarray(one[0])
+    for value in found:
         data = np.ascontiguousarray(value).tobytes()
         dims = " ".join(str(n) for n in value.shape)
         parts += [f"{NUMBERS[value.dtype]} {len(data)} {dims}\n".encode(), data]
@@ -63,7 +136,7 @@ def answer(command):
 for line in iter(source.readline, b""):
     try:
         parts = answer(line.decode().split())
-    except Exception as error:  # What XLA says of the program.
+    except Exception as error:  # What the engine says of the program.
         parts = [("no " + " ".join(str(error).split())[:800] + "\n").encode()]
     channel.write(b"".join(parts))
     channel.flush()

@@ -1,4 +1,5 @@
-//! The `coreml` suite: every model's package is evaluated from its bytes, and read by coremltools; so are those of ONNX's node cases, but for the reading.
+//! The `coreml` suite: every model's package is evaluated from its bytes, and read by coremltools; so are those of ONNX's node cases and of the contract,
+//! but for the reading.
 
 use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;
@@ -28,6 +29,10 @@ pub fn run(run: &Run) -> Outcome {
     let mut cases = cargo_command(&["test", "-p", "rlx-onnx", "--test", "node_suite"]);
     cases.args(["--", "--nocapture", "node_cases_pass_as_packages"]);
     outcome.add(run.tests(&mut cases));
+    let mut contract =
+        cargo_command(&["test", "--no-fail-fast", "-p", "rlx-contract", "--test", "contract_*"]);
+    contract.args(["--features", "ane", "--", "--nocapture", "ane::"]).env("RLX_TEST_DEVICES", "ane");
+    outcome.add(run.tests(&mut contract).of_contract("ane"));
     let mut check = Command::new(interpreter);
     outcome.add(run.check(check.arg(root().join("tools/coreml/check.py")).arg(&folder)));
     // Weights of every model, twice what the sources are.

@@ -53,7 +53,12 @@ const SHOWN: &[Shown] = {
         shown(Metal, Emulated, "kernel-text", "the text of its kernels on the CPU"),
         shown(Mlx, Software, "mlx", "MLX for Linux: node cases, goldens, contract, random graphs, faults"),
         shown(Ane, Compiled, "coreml", "coremltools loads and type-checks every model's package"),
-        shown(Ane, Emulated, "coreml", "an evaluator that reads the packages back: goldens"),
+        shown(
+            Ane,
+            Emulated,
+            "coreml",
+            "an evaluator that reads the packages back: goldens, node cases, contract, faults",
+        ),
         shown(Cuda, Compiled, "nvrtc", "NVRTC"),
         shown(Cuda, Emulated, "gpu", FAKE),
         shown(Cuda, Emulated, "kernel-text", "its C text on the CPU"),
@@ -65,7 +70,7 @@ const SHOWN: &[Shown] = {
             Tpu,
             Software,
             "pjrt",
-            "jaxlib's interpreter and CPU client; node cases, goldens, contract, random graphs, faults on a plugin over it",
+            "a plugin over XLA's client of the CPU: node cases, goldens, contract, random graphs, faults; over StableHLO's reference interpreter: node cases, small goldens, faults",
         ),
         shown(
             Vulkan,

@@ -1,5 +1,5 @@
 //! The `pjrt` suite: text of every op's cases and of random graphs, verified by `jaxlib` and executed by XLA on the CPU; the device
-//! on a plugin of ours that runs programs the same way; and models compiled by `libtpu` for TPUs that are not here.
+//! on a plugin of ours that runs programs the same way, and by StableHLO's reference interpreter; and models compiled by `libtpu` for TPUs that are not here.
 
 use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;
@@ -34,6 +34,7 @@ pub fn run(run: &Run) -> Outcome {
     };
     let mut outcome = text(run, &python);
     outcome.add(on_the_plugin(run, &python));
+    outcome.add(by_the_interpreter(run, &python));
     outcome.add(ahead_of_time(run, &python));
     outcome
 }
@@ -54,8 +55,6 @@ fn text(run: &Run, python: &Path) -> Outcome {
 
 /// The device on a plugin that has XLA run its programs on the CPU: its own tests, ONNX's node cases, and the contract.
 fn on_the_plugin(run: &Run, python: &Path) -> Outcome {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let plugin = target.join("debug/deps/librlx_fake_pjrt.so");
     let mut outcome = Outcome::default();
     for (targets, only) in [
         (&["plugin"][..], ""),
@@ -64,11 +63,33 @@ fn on_the_plugin(run: &Run, python: &Path) -> Outcome {
         (&["contract_devices_built"], ""),
     ] {
         let mut command = tests(targets, only);
-        command.env("RLX_TEST_PJRT_PYTHON", python).env("RLX_PJRT_PLUGIN", &plugin);
+        command.env("RLX_TEST_PJRT_PYTHON", python).env("RLX_PJRT_PLUGIN", plugin());
         let found = run.tests(command.env("RLX_TEST_DEVICES", "tpu"));
         outcome.add(if only == "tpu::" { found.of_contract("tpu") } else { found });
     }
     outcome
+}
+
+/// The device's own tests with small goldens, and ONNX's node cases, on that plugin with StableHLO's reference interpreter in place of XLA.
+fn by_the_interpreter(run: &Run, python: &Path) -> Outcome {
+    let mut outcome = Outcome::default();
+    for (target, only) in [("plugin", ""), ("node_suite", "on_tpu")] {
+        let mut command = tests(&[target], only);
+        command.env("RLX_TEST_PJRT_PYTHON", python).env("RLX_PJRT_PLUGIN", plugin());
+        // It is slow: larger models and more graphs are XLA's.
+        command
+            .env("RLX_TEST_PJRT_ENGINE", "interpreter")
+            .env("RLX_TEST_DEVICES", "tpu")
+            .env_remove("RLX_TEST_ALL");
+        outcome.add(run.tests(&mut command));
+    }
+    outcome
+}
+
+/// The plugin, where Cargo builds it.
+fn plugin() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("debug/deps/librlx_fake_pjrt.so")
 }
 
 /// Models compiled by `libtpu` for TPUs that are not here.

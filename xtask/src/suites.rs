@@ -2,7 +2,7 @@
 
 use crate::exec::{Run, cargo_command, has_cargo_tool, test_target_names};
 use crate::outcome::Outcome;
-use rlx_testdata::{DataSet, MINILM, NVDISASM, NVRTC, ONNX_CASES};
+use rlx_testdata::{CUBLAS, CUDA, DataSet, MINILM, NVDISASM, NVRTC, ONNX_CASES};
 
 /// One suite: what it is, how long it may take on two cores, and what it runs.
 pub struct Suite {
@@ -33,6 +33,8 @@ pub enum What {
     Nvrtc,
     /// Generated HIP C compiled by clang for AMD's devices.
     AmdGpu,
+    /// Functions of CUDA and HIP against the vendors' headers.
+    Headers,
     /// MLX on this machine: its shim built, and the device's tests on it.
     Mlx,
     /// StableHLO verified and executed by `jaxlib`, and compiled by `libtpu`.
@@ -249,7 +251,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[&NVRTC, &NVDISASM],
         ..suite(
             "nvrtc",
-            "generated CUDA C compiles for sm_75 to sm_90a; machine code of tile programs as committed",
+            "generated CUDA C compiles for sm_75 to sm_120; machine code of tile programs as committed",
             900,
             What::Nvrtc,
         )
@@ -268,6 +270,17 @@ pub const SUITES: &[Suite] = &[
             "generated HIP C compiles for gfx90a to gfx1201; machine code of tile programs as committed",
             900,
             What::AmdGpu,
+        )
+    },
+    Suite {
+        heavy: true,
+        covers: &["crates/rlx-simt/src"],
+        needs: &[&CUDA, &CUBLAS, &NVRTC],
+        ..suite(
+            "headers",
+            "the functions of CUDA and HIP that are called, as the vendors' headers declare them",
+            300,
+            What::Headers,
         )
     },
     Suite {
@@ -303,18 +316,18 @@ pub const SUITES: &[Suite] = &[
         ],
         ..suite(
             "pjrt",
-            "StableHLO verified, and executed by XLA on the CPU; compiled by libtpu for TPUs",
+            "StableHLO verified, and executed by XLA on the CPU and by its reference interpreter; compiled by libtpu for TPUs",
             2400,
             What::Pjrt,
         )
     },
     Suite {
         heavy: true,
-        covers: &["crates/rlx-coreml", "tests/mil-eval", "tools/coreml/check.py"],
+        covers: &["crates/rlx-coreml", "tests/contract", "tests/mil-eval", "tools/coreml/check.py"],
         needs: &[&MINILM, &ONNX_CASES],
         ..suite(
             "coreml",
-            "every model as a Core ML package: evaluated against its golden, and read by coremltools",
+            "every model as a Core ML package: evaluated against its golden, and read by coremltools; node cases, contract",
             2400,
             What::CoreMl,
         )
@@ -506,6 +519,7 @@ impl What {
             What::Targets(names) => targets(run, names),
             What::Nvrtc => crate::vendor_compilers::nvrtc(run),
             What::AmdGpu => crate::vendor_compilers::amdgpu(run),
+            What::Headers => crate::vendor_compilers::headers(run),
             What::Mlx => crate::mlx::run(run),
             What::Pjrt => crate::pjrt::run(run),
             What::CoreMl => crate::coreml::run(run),

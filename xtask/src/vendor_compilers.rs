@@ -1,5 +1,5 @@
 //! The suites `nvrtc` and `amdgpu`: every kernel the tests make and every tile program, in CUDA C and HIP C, compiled by NVRTC and by clang's AMDGPU
-//! back end.
+//! back end. And the suite `headers`: the functions that the runtime calls, as the vendors' headers declare them.
 
 use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;
@@ -66,4 +66,32 @@ pub fn nvrtc(run: &Run) -> Outcome {
     let mut own = cargo_command(&targets);
     outcome.add(run.tests(own.env("RLX_NVRTC", &package)));
     outcome
+}
+
+/// What Debian has of HIP.
+const HIP_HEADERS: &str = "libamdhip64-dev";
+
+/// Compares the tables of functions with the vendors' headers and NVIDIA's library.
+pub fn headers(run: &Run) -> Outcome {
+    let hip = PathBuf::from("/usr/include");
+    let mut notes = Outcome::default();
+    if !hip.join("hip/hiprtc.h").is_file()
+        && let Err(why) = packages::install(&[HIP_HEADERS])
+    {
+        let note = format!("HIP's headers: {why}");
+        notes = if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) };
+    }
+    let of = |set: &rlx_testdata::DataSet| set.folder().unwrap_or_default();
+    let (cuda, cublas, nvrtc) =
+        (of(&rlx_testdata::CUDA), of(&rlx_testdata::CUBLAS), of(&rlx_testdata::NVRTC));
+    let include = [&cuda, &cublas, &nvrtc].map(|package| package.join("nvidia/cu13/include"));
+    let include = std::env::join_paths(include).unwrap_or_default();
+    let mut tests =
+        cargo_command(&["test", "--workspace", "--test", "simt", "headers::", "--", "--nocapture"]);
+    tests.env("RLX_CUDA_INCLUDE", include).env("RLX_CUBLAS", &cublas);
+    if hip.join("hip/hiprtc.h").is_file() {
+        tests.env("RLX_HIP_INCLUDE", &hip);
+    }
+    notes.add(run.tests(&mut tests));
+    notes
 }

@@ -74,12 +74,19 @@ fn node_cases_pass_on_mlx() {
     check_where_there_is(Device::Mlx, &Runner { name: "mlx", run, expected });
 }
 
-/// With the feature `tpu` of rlx-runtime, and where its plugin is: the suite `pjrt` has one that runs programs on the CPU.
+/// With the feature `tpu` of rlx-runtime, and where its plugin is: the suite `pjrt` has one that runs programs by XLA on the CPU, or, as
+/// `RLX_TEST_PJRT_ENGINE` says, by StableHLO's reference interpreter.
 #[test]
 fn node_cases_pass_on_tpu() {
-    let expected = &[include_str!("node_suite/tpu.txt"), include_str!("node_suite/expected.txt")];
     let run = |imported: &_, inputs: &_| reference::on_device(Device::Tpu, imported, inputs);
-    check_where_there_is(Device::Tpu, &Runner { name: "tpu", run, expected });
+    let xla = &[include_str!("node_suite/tpu.txt"), include_str!("node_suite/expected.txt")];
+    let interpreter =
+        &[include_str!("node_suite/tpu-interpreter.txt"), include_str!("node_suite/expected.txt")];
+    let runner = match std::env::var("RLX_TEST_PJRT_ENGINE").as_deref() {
+        Ok("interpreter") => Runner { name: "tpu-interpreter", run, expected: interpreter },
+        _ => Runner { name: "tpu", run, expected: xla },
+    };
+    check_where_there_is(Device::Tpu, &runner);
 }
 
 /// As Core ML packages, which an evaluator of ours runs; the suite `coreml` counts them.

@@ -1,9 +1,9 @@
 //! The tables against the vendors' own headers, where a package has them: each function is there under its name, with as many
 //! arguments as its row says, each passed as the row's type is.
 //!
-//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` name the folders (with `cuda.h`, `nvrtc.h` and `cublasLt.h`, with `hip/hip_runtime_api.h`,
-//! `hip/hiprtc.h` and `hipblaslt/hipblaslt.h`); pip's `nvidia-cuda-runtime-cu12`, `nvidia-cuda-nvrtc-cu12` and `nvidia-cublas-cu12`, Debian's
-//! `libamdhip64-dev`, and ROCm's `hipblaslt-dev` have them.
+//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` are lists of the folders, as `PATH` is (with `cuda.h`, `nvrtc.h` and `cublasLt.h`, with
+//! `hip/hip_runtime_api.h`, `hip/hiprtc.h` and `hipblaslt/hipblaslt.h`). The suite `headers` fetches pip's `nvidia-cuda-runtime`, `nvidia-cuda-nvrtc`
+//! and `nvidia-cublas`, and Debian's `libamdhip64-dev`; ROCm's `hipblaslt-dev` has the last.
 
 use std::path::PathBuf;
 
@@ -140,40 +140,46 @@ fn compare(
     compared
 }
 
-fn folder(variable: &str) -> Option<PathBuf> {
-    let found = std::env::var_os(variable).map(PathBuf::from);
+/// The paths that a variable names.
+fn paths(variable: &str) -> Option<Vec<PathBuf>> {
+    let found = std::env::var_os(variable).map(|list| std::env::split_paths(&list).collect());
     if found.is_none() {
-        println!("@skip 1 {variable} names no folder with the vendor's headers");
+        println!("@skip 1 {variable} names no folder of the vendor's");
     }
     found
 }
 
+/// The text of a header, which is in one of these folders.
+fn header(folders: &[PathBuf], name: &str) -> Option<String> {
+    let text = folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(name)).ok());
+    if text.is_none() {
+        println!("@skip 1 {name} is in none of {folders:?}");
+    }
+    text
+}
+
 #[test]
 fn cudas_headers_declare_what_is_called() {
-    let Some(folder) = folder("RLX_CUDA_INCLUDE") else { return };
-    let read = |name: &str| std::fs::read_to_string(folder.join(name));
-    let driver = read("cuda.h").unwrap();
+    let Some(folders) = paths("RLX_CUDA_INCLUDE") else { return };
     // What a program calls `cuGraphInstantiate` is the function below.
     let renamed = |name: &str| (name == "cuGraphInstantiateWithFlags").then_some("cuGraphInstantiate");
+    let driver = header(&folders, "cuda.h").expect("it is there where CUDA's headers are");
     assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 37);
-    match read("nvrtc.h") {
-        Ok(compiler) => assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8),
-        Err(e) => println!("@skip 1 nvrtc.h: {e}"),
+    if let Some(compiler) = header(&folders, "nvrtc.h") {
+        assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8);
     }
-    match read("cublasLt.h") {
-        Ok(blas) => assert_eq!(compare(BLAS, Vendor::Cuda, &blas, &|_| None), 13),
-        Err(e) => println!("@skip 1 cublasLt.h: {e}"),
+    if let Some(blas) = header(&folders, "cublasLt.h") {
+        assert_eq!(compare(BLAS, Vendor::Cuda, &blas, &|_| None), 13);
     }
 }
 
 /// The library itself, of which no call is made: it loads where there is no GPU. `RLX_CUBLAS` names the folder of its Python package.
 #[test]
 fn cublaslt_has_what_is_called() {
-    let Some(package) = folder("RLX_CUBLAS") else { return };
-    let versions = std::fs::read_dir(package.join("nvidia"))
-        .unwrap()
-        .flatten()
-        .map(|version| version.path().join("lib"));
+    let Some(packages) = paths("RLX_CUBLAS") else { return };
+    let parts =
+        packages.iter().flat_map(|package| std::fs::read_dir(package.join("nvidia")).unwrap().flatten());
+    let versions = parts.map(|version| version.path().join("lib"));
     let files = versions.flat_map(|lib| std::fs::read_dir(lib).into_iter().flatten().flatten());
     let is_it = |name: &str| name.starts_with("libcublasLt.so.");
     let file = files
@@ -192,17 +198,16 @@ fn cublaslt_has_what_is_called() {
 
 #[test]
 fn hips_headers_declare_what_is_called() {
-    let Some(folder) = folder("RLX_HIP_INCLUDE") else { return };
-    let read = |name: &str| std::fs::read_to_string(folder.join("hip").join(name)).unwrap();
-    assert_eq!(compare(DRIVER, Vendor::Hip, &read("hip_runtime_api.h"), &|_| None), 35);
-    assert_eq!(compare(COMPILER, Vendor::Hip, &read("hiprtc.h"), &|_| None), 8);
+    let Some(folders) = paths("RLX_HIP_INCLUDE") else { return };
+    let read = |name: &str| header(&folders, name).expect("it is there where HIP's headers are");
+    assert_eq!(compare(DRIVER, Vendor::Hip, &read("hip/hip_runtime_api.h"), &|_| None), 35);
+    assert_eq!(compare(COMPILER, Vendor::Hip, &read("hip/hiprtc.h"), &|_| None), 8);
 }
 
 #[test]
 fn hipblaslts_header_declares_what_is_called() {
-    let Some(folder) = folder("RLX_HIP_INCLUDE") else { return };
-    match std::fs::read_to_string(folder.join("hipblaslt/hipblaslt.h")) {
-        Ok(blas) => assert_eq!(compare(BLAS, Vendor::Hip, &blas, &|_| None), 13),
-        Err(e) => println!("@skip 1 hipblaslt.h: {e}"),
+    let Some(folders) = paths("RLX_HIP_INCLUDE") else { return };
+    if let Some(blas) = header(&folders, "hipblaslt/hipblaslt.h") {
+        assert_eq!(compare(BLAS, Vendor::Hip, &blas, &|_| None), 13);
     }
 }
