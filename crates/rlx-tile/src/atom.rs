@@ -129,6 +129,27 @@ impl Lanes {
         1 << self.element.len()
     }
 
+    /// How many rows a lane has elements of.
+    pub fn rows(&self) -> u32 {
+        1 << self.element.iter().filter(|at| at.0 > 0).count()
+    }
+
+    /// Which of its lane's rows an element is in.
+    pub fn row_of(&self, element: u32) -> u32 {
+        let down = self.element.iter().enumerate().filter(|(_, at)| at.0 > 0);
+        down.enumerate().fold(0, |row, (i, (bit, _))| row | (element >> bit & 1) << i)
+    }
+
+    /// The first element that a lane has of one of its rows.
+    pub fn first_of_row(&self, row: u32) -> u32 {
+        (0..self.elements()).find(|&e| self.row_of(e) == row).unwrap_or(0)
+    }
+
+    /// The bits of a lane's number that lead to other columns of the same rows, each as a number.
+    pub fn across(&self) -> impl Iterator<Item = u32> {
+        self.lane.iter().enumerate().filter(|(_, at)| at.1 > 0).map(|(bit, _)| 1 << bit)
+    }
+
     /// How many elements of a lane, from each multiple of that on, are neighbours in a row.
     pub fn neighbours(&self) -> u32 {
         let doubling = self.element.iter().enumerate().take_while(|(bit, at)| **at == (0, 1 << bit));
@@ -368,6 +389,32 @@ impl Atom {
     pub fn left_registers(&self, step: u32) -> std::ops::Range<u32> {
         let n = self.left.elements() / self.packed();
         step * n..(step + 1) * n
+    }
+
+    /// Where a lane has, among its sums, each element of its part of a left block: the number of the instruction's columns beside each other and the
+    /// element in there. `None` where other lanes have them, or nobody knows.
+    pub fn left_of_sums(&self) -> Option<Vec<(u32, u32)>> {
+        let place = |lane: u32, x: u32| match &self.loading {
+            Loading::Dealt => {
+                let (step, element) = (x / self.left.elements(), x % self.left.elements());
+                let (row, depth) = self.left.at(lane, element);
+                Some((row, depth + step * self.k))
+            }
+            Loading::Own(own) => Some(own.at(lane, x)),
+            Loading::Matrix => None,
+        };
+        let found = |x: u32, lane: u32| {
+            let (row, depth) = place(lane, x)?;
+            let element =
+                (0..self.sum.elements()).find(|&e| self.sum.at(lane, e) == (row, depth % self.n))?;
+            Some((depth / self.n, element))
+        };
+        (0..self.block_registers() * self.packed())
+            .map(|x| {
+                let first = found(x, 0)?;
+                (1..self.arch.lanes()).all(|lane| found(x, lane) == Some(first)).then_some(first)
+            })
+            .collect()
     }
 
     /// Registers of a right block that are the operand of step `step` for its columns `n·half..`.

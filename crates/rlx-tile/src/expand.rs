@@ -20,11 +20,12 @@
 //! for c { fetch c+1; body c; put c+1; barrier }
 //! ```
 //!
-//! What is copied beyond the end of the loop is beyond its view, so no memory is read for it.
+//! What is copied beyond the end of the loop is beyond its view, so no memory is read for it; where a loop is bounded by [`Below`], the first tiles beyond
+//! that are read in vain.
 
 use rlx_ir::DType;
 
-use crate::ir::{Coord, Copy, Counter, Index, Program, Size, Stage, Stmt};
+use crate::ir::{Below, Coord, Copy, Counter, Index, Program, Size, Stage, Stmt};
 
 /// The program without [`Stmt::Pipelined`].
 #[must_use]
@@ -38,13 +39,15 @@ fn block(p: &Program, stmts: &[Stmt]) -> Vec<Stmt> {
     let mut out = Vec::new();
     for s in stmts {
         match s {
-            Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
-                let l = Loop { counter: *counter, extent: *extent, step: *step, stages: *stages, copies };
+            Stmt::Pipelined { counter, extent, below, step, stages, copies, body } => {
+                let (counter, extent, below) = (*counter, *extent, *below);
+                let l = Loop { counter, extent, below, step: *step, stages: *stages, copies };
                 let body = block(p, body);
                 out.extend(if l.is_async(p) { l.ahead(body) } else { l.in_registers(body) });
             }
-            Stmt::For { counter, extent, step, body } => {
-                out.push(Stmt::For { counter: *counter, extent: *extent, step: *step, body: block(p, body) })
+            Stmt::For { counter, extent, below, step, body } => {
+                let (counter, extent, below, step) = (*counter, *extent, *below, *step);
+                out.push(Stmt::For { counter, extent, below, step, body: block(p, body) });
             }
             // Roles are written out already.
             other => out.push(other.clone()),
@@ -65,6 +68,7 @@ pub(crate) fn can_be_async(p: &Program, copy: &Copy) -> bool {
 struct Loop<'p> {
     counter: Counter,
     extent: Size,
+    below: Option<Below>,
     step: u32,
     stages: u32,
     copies: &'p [Copy],
@@ -76,7 +80,8 @@ impl Loop<'_> {
     }
 
     fn repeated(&self, body: Vec<Stmt>) -> Stmt {
-        Stmt::For { counter: self.counter, extent: self.extent, step: self.step, body }
+        let (counter, extent, below, step) = (self.counter, self.extent, self.below, self.step);
+        Stmt::For { counter, extent, below, step, body }
     }
 
     /// The copies of iteration `n`.

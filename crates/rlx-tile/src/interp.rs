@@ -12,6 +12,7 @@
 //!
 //! Counted are the same things as of kernels: [`mod@rlx_kernel::interp::count`].
 
+mod elements;
 mod fragments;
 mod global;
 mod groups;
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, HashSet};
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 
-use crate::ir::{Coord, Counter, Index, Program, Size, Stage, Stmt, Tile};
+use crate::ir::{Below, Coord, Counter, Index, Program, Size, Stage, Stmt, Tile};
 use fragments::Warp;
 use global::Fetched;
 use shared::{Chunks, Step};
@@ -135,6 +136,14 @@ impl<'a> Group<'a> {
         value(size, self.uniforms)
     }
 
+    /// How far a loop goes.
+    fn extent(&self, extent: Size, below: Option<Below>) -> i64 {
+        let extent = self.value(extent);
+        below.map_or(extent, |b| {
+            extent.min(i64::from(b.rows) * (i64::from(self.row) + 1) + self.value(b.offset))
+        })
+    }
+
     /// A position, for the warp of the given row and column.
     fn position(&self, index: &Index, warp: (u32, u32)) -> i64 {
         let of = |coord: &Coord| match coord {
@@ -160,7 +169,14 @@ impl<'a> Group<'a> {
 
     fn stmt(&mut self, s: &Stmt) -> Step {
         match s {
-            Stmt::Zero(f) => self.warps.iter_mut().for_each(|w| w.zero(self.p, *f)),
+            Stmt::Zero(f) => self.warps.iter_mut().for_each(|w| w.fill(self.p, *f, 0.0)),
+            Stmt::Fill(f, x) => self.warps.iter_mut().for_each(|w| w.fill(self.p, *f, *x)),
+            Stmt::Each { of, with, row, col, map } => self.each(*of, with, (row, col), map)?,
+            Stmt::Exp2(f) => self.warps.iter_mut().try_for_each(|w| w.exp2(*f))?,
+            Stmt::Reduce { to, from, op } => {
+                self.warps.iter_mut().try_for_each(|w| w.reduce(self.p, *to, *from, *op))?;
+            }
+            Stmt::Convert { to, from, col } => self.convert(*to, *from, col)?,
             Stmt::Copy(c) => {
                 let fetched = self.fetch(c)?;
                 self.put(c, fetched, false)?;
@@ -198,8 +214,8 @@ impl<'a> Group<'a> {
                 self.warps.iter_mut().try_for_each(|w| w.mma(self.p, *sum, *left, *right))?;
             }
             Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
-            Stmt::For { counter, extent, step, body } => {
-                let iterations = self.value(*extent).max(0) as u64;
+            Stmt::For { counter, extent, below, step, body } => {
+                let iterations = self.extent(*extent, *below).max(0) as u64;
                 for i in 0..iterations.div_ceil(u64::from(*step)) {
                     self.counters.insert(*counter, i as u32);
                     self.count.serial += 1;

@@ -176,7 +176,7 @@ impl TileDecl {
     }
 }
 
-/// What a fragment is in a matrix instruction.
+/// What a fragment is in a matrix instruction, or beside one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The left operand: rows × depth.
@@ -185,9 +185,11 @@ pub enum Role {
     Right,
     /// The sums: rows × columns, f32.
     Sum,
+    /// An f32 for each row of sums, of which every lane has those of the rows that it has sums of. It has one column.
+    Rows,
 }
 
-/// Registers of a warp that hold a matrix, spread over the lanes as the program's matrix instruction has it.
+/// Registers of a warp that hold a matrix or a number for each row, spread over the lanes as the program's matrix instruction has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentDecl {
     /// Which operand.
@@ -215,11 +217,75 @@ pub struct Copy {
     pub map: Option<Scalar>,
 }
 
+/// How numbers become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// The greatest; a NaN is left aside.
+    Max,
+    /// The sum: a lane adds up what it has of a row in order of the columns, then lanes are added in pairs.
+    Sum,
+}
+
+impl Reduction {
+    /// The reduction of two numbers.
+    pub fn of(self, x: f32, y: f32) -> f32 {
+        match self {
+            Reduction::Max => x.max(y),
+            Reduction::Sum => x + y,
+        }
+    }
+}
+
+/// A bound on a loop that depends on the row of the workgroup's tile: it goes no further than `rows·(group.row + 1) + offset`. What is beyond is
+/// of no use to any of the workgroup's rows, as keys are that lie behind all queries of a block in causal attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Below {
+    /// How much further with each row of tiles.
+    pub rows: u32,
+    /// What is added; it may be negative.
+    pub offset: Size,
+}
+
 /// A statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stmt {
     /// Sets a fragment of sums to 0.
     Zero(Fragment),
+    /// Sets every number of [`Role::Rows`].
+    Fill(Fragment, f32),
+    /// Maps each element of sums or rows.
+    Each {
+        /// What is mapped.
+        of: Fragment,
+        /// Numbers of the element's row, which the body is given beside the element.
+        with: Vec<Fragment>,
+        /// The row that the body is told of the first element.
+        row: Index,
+        /// The column, likewise.
+        col: Index,
+        /// What becomes of an element.
+        map: Scalar,
+    },
+    /// 2 to the power of each element of sums or rows; what is below the normal numbers is 0.
+    Exp2(Fragment),
+    /// Reduces the columns of sums, and what rows have, to what they then have.
+    Reduce {
+        /// The rows.
+        to: Fragment,
+        /// The sums.
+        from: Fragment,
+        /// How.
+        op: Reduction,
+    },
+    /// Makes a left operand of columns of sums, rounded to its type: every lane has its elements already.
+    Convert {
+        /// The operand.
+        to: Fragment,
+        /// The sums.
+        from: Fragment,
+        /// The first of their columns.
+        col: Index,
+    },
     /// Copies, done when the next statement begins. Other lanes see it behind a barrier.
     Copy(Copy),
     /// Begins to copy (`cp.async`); done when a [`Stmt::Wait`] says so.
@@ -271,12 +337,14 @@ pub enum Stmt {
         /// What becomes of an element before (the epilogue).
         map: Option<Scalar>,
     },
-    /// Repeats a list `⌈extent / step⌉` times.
+    /// Repeats a list `⌈extent / step⌉` times, or until what it is bounded by.
     For {
         /// The number of the iteration.
         counter: Counter,
         /// The size.
         extent: Size,
+        /// How far of it at most.
+        below: Option<Below>,
         /// How much of it an iteration does.
         step: u32,
         /// What is repeated.
@@ -297,6 +365,8 @@ pub enum Stmt {
         counter: Counter,
         /// The size.
         extent: Size,
+        /// How far of it at most.
+        below: Option<Below>,
         /// How much of it an iteration does.
         step: u32,
         /// Stages of every tile that is copied.
@@ -389,7 +459,7 @@ impl Program {
     pub fn reads_over(&self, buffer: Buffer) -> bool {
         fn reads(body: &[Stmt], buffer: Buffer) -> bool {
             body.iter().any(|stmt| match stmt {
-                Stmt::Store { map: Some(map), .. } => map.reads(buffer),
+                Stmt::Store { map: Some(map), .. } | Stmt::Each { map, .. } => map.reads(buffer),
                 Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => reads(body, buffer),
                 Stmt::Roles { producer, consumers } => reads(producer, buffer) || reads(consumers, buffer),
                 _ => false,

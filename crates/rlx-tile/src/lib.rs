@@ -3,7 +3,7 @@
 //! `rlx-kernel` says what one invocation does. A matrix instruction is done by a whole warp: its operands are fragments that lie in the
 //! registers of 32 lanes in an order that the vendor documents. So this is a level of its own. A [`Program`] says what a *workgroup* does with
 //! tiles: it copies them from global memory into workgroup memory (swizzled, in stages, asynchronously where the device can), loads fragments
-//! from there, multiplies them, and stores the sums. What happens to one element on the way in (*prologue*) and on the way out (*epilogue*) is
+//! from there, multiplies them, computes on rows of the sums, and stores them. What happens to one element on the way in (*prologue*) and on the way out (*epilogue*) is
 //! a scalar body in the kernel language ([`Scalar`]).
 //!
 //! ```text
@@ -14,13 +14,13 @@
 //!
 //! - [`atom`]: matrix instructions and how their operands lie in lanes, as a table.
 //! - [`layout`]: where the elements of a tile are in workgroup memory.
-//! - [`schedule`]: families of programs (so far, matmul), and steps of LIR as such.
+//! - [`schedule`]: families of programs (matmul and attention), and steps of LIR as such.
 //! - [`group`]: what sm_90a has above warps: bulk copies, barriers in memory, `wgmma`.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
-//! CUDA and ROCm run matmuls of f16 and bf16 by these programs (`rlx_gpu::tiles`), the group level and Metal's language no device yet. They are
+//! CUDA and ROCm run matmuls of f16 and bf16 by these programs (`rlx_gpu::tiles`), attention, the group level and Metal's language no device yet. They are
 //! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted, and have not run on hardware.
 //!
 //! ```

@@ -10,10 +10,12 @@ use rlx_kernel::{Kernel, TypeSupport, eval};
 const GIVEN: [Ty; 4] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32];
 
 /// A scalar body: a kernel of one invocation that finds the element (an `f32`) in its first variable and leaves the result there. The next three
-/// are the number of the batch, the row and the column of the view (`i32`). It may read the program's buffers and uniforms, and has no loops.
+/// are the number of the batch, the row and the column of the view (`i32`), and where it is given numbers of the element's row, those follow (`f32`). It may read the program's buffers and uniforms, and has no loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
     kernel: Kernel,
+    /// How many numbers of the element's row it is given.
+    rows: usize,
 }
 
 /// Where an element is.
@@ -44,6 +46,17 @@ impl Scalar {
         uniforms: &[String],
         f: impl FnOnce(&mut Builder, Value, Place) -> Value,
     ) -> Self {
+        Scalar::with_rows(name, buffers, uniforms, 0, |b, x, _, place| f(b, x, place))
+    }
+
+    /// Writes a body that is also given so many numbers of the element's row ([`Stmt::Each`](crate::ir::Stmt::Each)).
+    pub fn with_rows(
+        name: &str,
+        buffers: &[BufferDecl],
+        uniforms: &[String],
+        rows: usize,
+        f: impl FnOnce(&mut Builder, Value, &[Value], Place) -> Value,
+    ) -> Self {
         let mut b = Builder::new(name, 1);
         for buffer in buffers {
             b.buffer(buffer.name.clone(), buffer.dtype, buffer.access);
@@ -53,9 +66,15 @@ impl Scalar {
         }
         let vars = GIVEN.map(|ty| b.declare_var(ty));
         let [x, batch, row, col] = vars.map(|v| b.get(v));
-        let result = f(&mut b, x, Place { batch, row, col });
+        let given: Vec<Value> = (0..rows)
+            .map(|_| {
+                let var = b.declare_var(Ty::F32);
+                b.get(var)
+            })
+            .collect();
+        let result = f(&mut b, x, &given, Place { batch, row, col });
         b.set(vars[0], result);
-        Scalar { kernel: b.finish() }
+        Scalar { kernel: b.finish(), rows }
     }
 
     /// A kernel as a body.
@@ -63,7 +82,11 @@ impl Scalar {
     /// # Errors
     /// As [`Scalar::verify`].
     pub fn from_kernel(kernel: Kernel) -> Result<Self> {
-        let scalar = Scalar { kernel };
+        Scalar::checked(kernel, 0)
+    }
+
+    fn checked(kernel: Kernel, rows: usize) -> Result<Self> {
+        let scalar = Scalar { kernel, rows };
         scalar.verify()?;
         Ok(scalar)
     }
@@ -76,7 +99,17 @@ impl Scalar {
         let kernel = emulate(&self.kernel, types).map_err(|why| {
             Error::new(ErrorKind::Unsupported, format!("the scalar body {:?}: {why}", self.kernel.name))
         })?;
-        Scalar::from_kernel(kernel)
+        Scalar::checked(kernel, self.rows)
+    }
+
+    /// How many numbers of the element's row it is given.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many variables it is given.
+    pub(crate) fn given(&self) -> usize {
+        GIVEN.len() + self.rows
     }
 
     /// The body.
@@ -104,6 +137,10 @@ impl Scalar {
         if k.vars.get(..GIVEN.len()) != Some(&GIVEN[..]) {
             return broken("does not begin with the variables of an element: f32, i32, i32, i32");
         }
+        let rows = k.vars.get(GIVEN.len()..self.given());
+        if !rows.is_some_and(|vars| vars.iter().all(|&ty| ty == Ty::F32)) {
+            return broken("has no variables of f32 for the numbers of a row");
+        }
         if !k.shared.is_empty() || k.workgroup != 1 {
             return broken("has workgroup memory or several invocations");
         }
@@ -118,10 +155,11 @@ impl Scalar {
         rlx_kernel::verify::verify(k)
     }
 
-    /// The bits of the result for the element `x`, with loads answered by `load` (buffer, index).
+    /// The result for the element `x` of a row with these numbers, with loads answered by `load` (buffer, index).
     pub(crate) fn eval(
         &self,
         x: f32,
+        rows: &[f32],
         place: [i32; 3],
         uniforms: &[i32],
         load: &mut dyn FnMut(usize, i32) -> Result<u64, String>,
@@ -135,6 +173,7 @@ impl Scalar {
         };
         run.vars[0] = u64::from(x.to_bits());
         run.vars[1..].iter_mut().zip(place).for_each(|(var, p)| *var = u64::from(p as u32));
+        run.vars[GIVEN.len()..].iter_mut().zip(rows).for_each(|(var, r)| *var = u64::from(r.to_bits()));
         run.block(&self.kernel.body)?;
         Ok(f32::from_bits(run.vars[0] as u32))
     }

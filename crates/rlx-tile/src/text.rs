@@ -22,7 +22,7 @@ use std::fmt::{self, Display, Write};
 use rlx_kernel::ir::Access;
 
 use crate::group::Decls;
-use crate::ir::{Coord, Copy, Index, Program, Role, Size, Stage, Stmt};
+use crate::ir::{Below, Coord, Copy, Index, Program, Reduction, Role, Size, Stage, Stmt};
 use crate::scalar::Scalar;
 
 impl Display for Size {
@@ -156,6 +156,7 @@ fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
             Role::Left => "left",
             Role::Right => "right",
             Role::Sum => "sum",
+            Role::Rows => "rows",
         };
         writeln!(f, "  f{i} {role}[{}, {}]", d.rows, d.cols)?;
     }
@@ -187,6 +188,21 @@ fn write_block(f: &mut dyn Write, stmts: &[Stmt], depth: usize) -> fmt::Result {
 fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
     match s {
         Stmt::Zero(x) => writeln!(f, "zero f{}", x.0),
+        Stmt::Fill(x, value) => writeln!(f, "fill f{} {value:e}", x.0),
+        Stmt::Each { of, with, row, col, map } => {
+            write!(f, "each f{}", of.0)?;
+            for (i, w) in with.iter().enumerate() {
+                write!(f, "{}f{}", if i > 0 { ", " } else { " with " }, w.0)?;
+            }
+            write!(f, " at [{row}, {col}]")?;
+            write_map(f, Some(map), depth)
+        }
+        Stmt::Exp2(x) => writeln!(f, "exp2 f{}", x.0),
+        Stmt::Reduce { to, from, op } => {
+            let op = if *op == Reduction::Max { "max" } else { "sum" };
+            writeln!(f, "reduce f{} {op}= f{}", to.0, from.0)
+        }
+        Stmt::Convert { to, from, col } => writeln!(f, "convert f{} = f{}[{col}]", to.0, from.0),
         Stmt::Copy(c) => write_copy(f, "copy", c, depth),
         Stmt::CopyAsync(c) => write_copy(f, "copy.async", c, depth),
         Stmt::Fetch(n, c) => write_copy(f, &format!("fetch {n}:"), c, depth),
@@ -203,8 +219,8 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             write!(f, "store g{}[{row}, {col}] = f{}", to.0, from.0)?;
             write_map(f, map.as_ref(), depth)
         }
-        Stmt::For { counter, extent, step, body } => {
-            writeln!(f, "for c{} in {extent} step {step} {{", counter.0)?;
+        Stmt::For { counter, extent, below, step, body } => {
+            writeln!(f, "for c{} in {extent}{} step {step} {{", counter.0, bound(*below))?;
             write_block(f, body, depth + 1)?;
             writeln!(f, "{:1$}}}", "", depth * 2)
         }
@@ -216,8 +232,9 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             writeln!(f, "{:1$}}}", "", depth * 2)
         }
         Stmt::Group(g) => writeln!(f, "{g}"),
-        Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
-            writeln!(f, "pipelined c{} in {extent} step {step} stages {stages} {{", counter.0)?;
+        Stmt::Pipelined { counter, extent, below, step, stages, copies, body } => {
+            let below = bound(*below);
+            writeln!(f, "pipelined c{} in {extent}{below} step {step} stages {stages} {{", counter.0)?;
             for copy in copies {
                 write!(f, "{:1$}", "", depth * 2 + 2)?;
                 write_copy(f, "copy", copy, depth + 1)?;
@@ -227,6 +244,12 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             writeln!(f, "{:1$}}}", "", depth * 2)
         }
     }
+}
+
+/// What a loop is bounded by.
+fn bound(below: Option<Below>) -> String {
+    let of = |b: Below| format!(" below {}*(group.row + 1) + {}", b.rows, b.offset);
+    below.map_or_else(String::new, of)
 }
 
 fn write_copy(f: &mut dyn Write, verb: &str, c: &Copy, depth: usize) -> fmt::Result {

@@ -6,6 +6,7 @@
 
 mod copies;
 mod declared;
+mod elements;
 mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,6 +170,11 @@ impl Verifier<'_> {
     fn stmt(&mut self, s: &Stmt) -> Checked {
         match s {
             Stmt::Zero(f) => self.role(&format!("zero f{}", f.0), *f, Role::Sum),
+            Stmt::Fill(f, _) => self.fill(*f),
+            Stmt::Each { of, with, row, col, map } => self.each(*of, with, (row, col), map),
+            Stmt::Exp2(f) => self.exp2(*f),
+            Stmt::Reduce { to, from, .. } => self.reduce(*to, *from),
+            Stmt::Convert { to, from, col } => self.convert(*to, *from, col),
             Stmt::Copy(c) => self.copy("copy", c),
             Stmt::CopyAsync(c) => self.copy_async(c),
             Stmt::Fetch(n, c) => self.fetch(*n, c),
@@ -179,12 +185,16 @@ impl Verifier<'_> {
             }
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
             Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref()),
-            Stmt::For { counter, extent, step, body } => self.repeat(*counter, *extent, *step, body),
+            Stmt::For { counter, extent, below, step, body } => {
+                self.below(&format!("loop c{}", counter.0), *extent, *below)?;
+                self.repeat(*counter, *extent, *step, body)
+            }
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers),
             Stmt::Group(g) => {
                 fault(&g.to_string(), Rule::Transfer("a statement of a role outside of one".to_string()))
             }
-            Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
+            Stmt::Pipelined { counter, extent, below, step, stages, copies, body } => {
+                self.below(&format!("pipelined c{}", counter.0), *extent, *below)?;
                 self.pipelined((*counter, *extent, *step), *stages, copies, body)
             }
         }
@@ -276,7 +286,9 @@ impl Verifier<'_> {
         let Some(f) = self.p.fragments.get(to.0 as usize) else {
             return fault(&here, Rule::Unknown(format!("f{}", to.0)));
         };
-        must(f.role != Role::Sum, &here, || Rule::Operand("sums are not loaded".to_string()))?;
+        must(matches!(f.role, Role::Left | Role::Right), &here, || {
+            Rule::Operand("sums and rows are not loaded".to_string())
+        })?;
         self.stage(&here, from, stage)?;
         let tile = self.p.tile(from);
         // A right fragment is depth × columns; in a tile whose rows do not run along the depth it is columns × depth.
@@ -315,7 +327,15 @@ impl Verifier<'_> {
         })?;
         self.position(&here, at.0, true, 1)?;
         self.position(&here, at.1, true, view.vector)?;
-        self.body(&here, map, Some(view.buffer))
+        self.body_of_element(&here, map, Some(view.buffer))
+    }
+
+    /// The body of a copy or a store, which knows nothing of an element's row.
+    fn body_of_element(&self, at: &str, map: Option<&Scalar>, over: Option<Buffer>) -> Checked {
+        must(map.is_none_or(|scalar| scalar.rows() == 0), at, || {
+            Rule::Body("the body is given numbers of a row where there are none".to_string())
+        })?;
+        self.body(at, map, over)
     }
 
     /// A body reads what nobody writes. That of a store may also read what it is stored over: which element that is, the interpreter checks.

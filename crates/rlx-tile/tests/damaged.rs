@@ -3,11 +3,15 @@
 mod common;
 
 use common::Case;
+use common::attention::{ARCHS as ATTENTION, AttentionCase};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
+use rlx_kernel::interp::{Binding, Pools};
 use rlx_kernel::ir::Buffer;
 use rlx_tile::expand::expand;
-use rlx_tile::ir::{Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View};
+use rlx_tile::ir::{
+    Below, Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View,
+};
 use rlx_tile::layout::Swizzle;
 use rlx_tile::render::source;
 use rlx_tile::verify::verify;
@@ -71,10 +75,27 @@ fn damage_block(g: &mut Gen, stmts: &mut Vec<Stmt>) {
     }
 }
 
+fn damaged_bound(g: &mut Gen) -> Option<Below> {
+    Some(Below { rows: number(g), offset: size(g) })
+}
+
 fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
-    let fragment = Fragment(g.int(0..=4) as u32);
+    let fragment = Fragment(g.int(0..=8) as u32);
     match s {
-        Stmt::Zero(f) => *f = fragment,
+        Stmt::Zero(f) | Stmt::Fill(f, _) | Stmt::Exp2(f) => *f = fragment,
+        Stmt::Each { of, with, row, col, .. } => match g.int(0..=4) {
+            0 => *of = fragment,
+            1 => with.push(fragment),
+            2 => drop(with.pop()),
+            3 => damage_index(g, row),
+            _ => damage_index(g, col),
+        },
+        Stmt::Reduce { to, from, .. } => *(if g.chance(0.5) { to } else { from }) = fragment,
+        Stmt::Convert { to, from, col } => match g.int(0..=2) {
+            0 => *to = fragment,
+            1 => *from = fragment,
+            _ => damage_index(g, col),
+        },
         Stmt::Copy(c) | Stmt::CopyAsync(c) | Stmt::Fetch(_, c) | Stmt::Put(_, c) => damage_copy(g, c),
         Stmt::Commit | Stmt::Barrier => {}
         Stmt::Wait(n) => *n = number(g),
@@ -97,7 +118,8 @@ fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
             2 => damage_index(g, row),
             _ => damage_index(g, col),
         },
-        Stmt::For { counter, extent, step, body } => match g.int(0..=5) {
+        Stmt::For { counter, extent, below, step, body } => match g.int(0..=6) {
+            3 => *below = damaged_bound(g),
             0 => *counter = Counter(g.int(0..=3) as u32),
             1 => *extent = size(g),
             2 => *step = number(g),
@@ -105,7 +127,8 @@ fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
         },
         // `groups.rs` damages these.
         Stmt::Roles { .. } | Stmt::Group(_) => {}
-        Stmt::Pipelined { counter, extent, step, stages, copies, body } => match g.int(0..=7) {
+        Stmt::Pipelined { counter, extent, below, step, stages, copies, body } => match g.int(0..=8) {
+            8 => *below = damaged_bound(g),
             0 => *counter = Counter(g.int(0..=3) as u32),
             1 => *extent = size(g),
             2 => *step = number(g),
@@ -155,7 +178,7 @@ fn damage(g: &mut Gen, p: &mut Program) {
             let i = pick(g, p.fragments.len());
             let f = &mut p.fragments[i];
             (f.rows, f.cols) = (number(g), if g.chance(0.5) { number(g) } else { f.cols });
-            f.role = g.pick(&[Role::Left, Role::Right, Role::Sum, f.role, f.role]);
+            f.role = g.pick(&[Role::Left, Role::Right, Role::Sum, Role::Rows, f.role, f.role]);
         }
         9 => {
             let i = pick(g, p.buffers.len());
@@ -165,14 +188,23 @@ fn damage(g: &mut Gen, p: &mut Program) {
     }
 }
 
+/// A random program: a matmul, or now and then an attention.
+fn any(g: &mut Gen, arch: Arch) -> ((Program, Vec<i32>), (Pools, Vec<Binding>)) {
+    if ATTENTION.contains(&arch) && g.chance(0.4) {
+        let case = AttentionCase::random(g, arch);
+        return ((case.program(), case.uniforms()), case.memory());
+    }
+    let case = Case::random(g, arch);
+    ((case.program(), case.uniforms()), case.memory())
+}
+
 #[test]
 fn damaged_programs_are_rejected_or_run() {
     let (mut accepted, mut rejected) = (0, 0);
     for seed in 0..PROGRAMS {
         let mut g = Gen::new(seed);
         let arch = g.pick(&Arch::ALL);
-        let case = Case::random(&mut g, arch);
-        let mut p = case.program();
+        let ((mut p, uniforms), (mut pools, bindings)) = any(&mut g, arch);
         if g.chance(0.5) {
             p = expand(&p);
         }
@@ -189,8 +221,6 @@ fn damaged_programs_are_rejected_or_run() {
         }
         accepted += 1;
         source(&p, "k").unwrap_or_else(|e| panic!("seed {seed}: {e}\n{p}"));
-        let (mut pools, bindings) = case.memory();
-        let uniforms = case.uniforms();
         // A damaged grid may have very many workgroups: what one of them does is the same.
         if interp::workgroups(&p, &uniforms) < 64 {
             let _ = interp::run(&p, &uniforms, &mut pools, &bindings);

@@ -11,13 +11,13 @@ use crate::layout::CHUNK;
 
 /// A warp.
 pub struct Warp {
-    lanes: usize,
+    pub(super) lanes: usize,
     /// Its row and column in the workgroup.
     pub place: (u32, u32),
-    /// Sums of each fragment: those of lane 0, then of lane 1, …; empty before the first use.
-    sums: Vec<Vec<f32>>,
+    /// Sums or rows of each fragment: those of lane 0, then of lane 1, …; empty before the first use.
+    pub(super) sums: Vec<Vec<f32>>,
     /// Registers of each fragment of operands, likewise; a register is an f32, or two elements, the first in the low half.
-    registers: Vec<Vec<u32>>,
+    pub(super) registers: Vec<Vec<u32>>,
 }
 
 /// Where a fragment is loaded from.
@@ -40,9 +40,12 @@ fn number(dtype: DType, bits: u32) -> f64 {
     }
 }
 
-/// Sums that a lane has of a fragment.
-fn sums_of_lane(p: &Program, f: Fragment) -> usize {
+/// Sums that a lane has of a fragment, or rows.
+pub(super) fn sums_of_lane(p: &Program, f: Fragment) -> usize {
     let decl = p.fragment(f);
+    if let (Role::Rows, Some(atom)) = (decl.role, p.atom()) {
+        return (decl.rows / atom.m * atom.sum.rows()) as usize;
+    }
     (decl.rows * decl.cols / p.arch.lanes()) as usize
 }
 
@@ -57,8 +60,8 @@ impl Warp {
         }
     }
 
-    pub fn zero(&mut self, p: &Program, f: Fragment) {
-        self.sums[f.0 as usize] = vec![0.0; sums_of_lane(p, f) * self.lanes];
+    pub fn fill(&mut self, p: &Program, f: Fragment, x: f32) {
+        self.sums[f.0 as usize] = vec![x; sums_of_lane(p, f) * self.lanes];
     }
 
     /// The sum number `index` of a lane.
@@ -180,7 +183,7 @@ impl Warp {
 type Memory<'m> = (&'m mut Chunks, &'m mut Counters);
 
 /// A register of two elements of 16 bits.
-fn pair(low: u32, high: u32) -> u32 {
+pub(super) fn pair(low: u32, high: u32) -> u32 {
     low | high << 16
 }
 

@@ -104,7 +104,8 @@ impl Group<'_> {
             let mut data: Chunk = [0; CHUNK as usize];
             for (i, x) in elements.into_iter().enumerate() {
                 if let Some(x) = x {
-                    let x = self.mapped(c.map.as_ref(), x, (at.0, at.1 + i as i64), None)?;
+                    let at = (at.0, at.1 + i as i64);
+                    let x = self.mapped(c.map.as_ref(), (x, &[]), at, None)?;
                     data[i] = rounded(tile.dtype, x);
                 }
             }
@@ -123,11 +124,11 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// What a scalar body makes of an element. Of what the program writes it may read the element that it is stored `over`.
-    fn mapped(
+    /// What a scalar body makes of an element of a row with these numbers. Of what the program writes it may read the element that it is stored `over`.
+    pub(super) fn mapped(
         &mut self,
         map: Option<&Scalar>,
-        x: f32,
+        (x, rows): (f32, &[f32]),
         (row, col): (i64, i64),
         over: Option<(usize, usize)>,
     ) -> Step<f32> {
@@ -143,7 +144,7 @@ impl Group<'_> {
             }
             Ok(pools.load(&bindings[buffer], element, dtype))
         };
-        scalar.eval(x, [self.batch.0, row as i32, col as i32], self.uniforms, &mut load)
+        scalar.eval(x, rows, [self.batch.0, row as i32, col as i32], self.uniforms, &mut load)
     }
 
     /// Stores sums, those that are neighbours in a lane together.
@@ -203,7 +204,7 @@ impl Group<'_> {
                 let x = self.warps[w].sum(from, lane as usize, number as usize)?;
                 let at = self.element(to, r, c)?;
                 let stored = self.checked(buffer, at)?;
-                let x = self.mapped(map, x, (r, c), Some((buffer, stored)))?;
+                let x = self.mapped(map, (x, &[]), (r, c), Some((buffer, stored)))?;
                 if !self.stored.insert((buffer as u32, stored)) {
                     return Err(format!("element {stored} of b{buffer} is stored twice"));
                 }

@@ -5,6 +5,7 @@
 //! arrays of registers are registers. The declarations of the program stand before it as comments.
 
 mod body;
+mod elements;
 mod fragments;
 mod groups;
 mod instructions;
@@ -61,8 +62,9 @@ fn sizes(p: &Program) -> BTreeSet<u32> {
 fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
     for s in stmts {
         match s {
-            Stmt::For { extent, body, .. } => {
+            Stmt::For { extent, below, body, .. } => {
                 all.push(*extent);
+                all.extend(below.map(|b| b.offset));
                 extents(body, all);
             }
             Stmt::Roles { producer, consumers } => {
@@ -146,6 +148,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
                 writeln!(out, "  {}", simdgroup::fragment(p, atom, Fragment(i as u32)))
             }
             Role::Sum => writeln!(out, "  float f{i}[{}][{}];", n / (atom.m * atom.n), atom.sum.elements()),
+            Role::Rows => writeln!(out, "  float f{i}[{}];", f.rows / atom.m * atom.sum.rows()),
             _ => writeln!(out, "  u32 f{i}[{}][{}];", n / (atom.block * atom.depth), atom.block_registers()),
         };
     }

@@ -370,6 +370,7 @@ impl Schedule<'_> {
             Stmt::Pipelined {
                 counter: depth,
                 extent: Size::Uniform(K),
+                below: None,
                 step: tk,
                 stages: self.tiling.stages,
                 copies: vec![copy(0, LEFT, left, &what.left_map), copy(1, RIGHT, right, &what.right_map)],
@@ -399,6 +400,7 @@ impl Schedule<'_> {
         Stmt::For {
             counter: step,
             extent: Size::Const(self.tiling.tile.2),
+            below: None,
             step: self.atom.depth,
             body: vec![
                 load(A, LEFT, rows, self.what.left.transposed),

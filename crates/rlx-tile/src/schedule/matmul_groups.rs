@@ -131,7 +131,7 @@ fn producer(tiling: &Tiling) -> Vec<Stmt> {
         copy(1, Coord::GroupCol, RIGHT),
     ];
     let body = body.into_iter().map(Stmt::Group).collect();
-    vec![Stmt::For { counter: STEP, extent: Size::Uniform(K), step: tk, body }]
+    vec![Stmt::For { counter: STEP, extent: Size::Uniform(K), below: None, step: tk, body }]
 }
 
 fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
@@ -146,6 +146,7 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     out.push(Stmt::For {
         counter: TAKEN,
         extent: Size::Uniform(K),
+        below: None,
         step: tk,
         body: body.into_iter().map(Stmt::Group).collect(),
     });

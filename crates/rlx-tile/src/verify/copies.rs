@@ -12,7 +12,7 @@ impl Verifier<'_> {
         self.stage(&here, c.to, c.stage)?;
         self.position(&here, &c.row, false, 1)?;
         self.position(&here, &c.col, false, CHUNK)?;
-        self.body(&here, c.map.as_ref(), None)
+        self.body_of_element(&here, c.map.as_ref(), None)
     }
 
     pub(super) fn copy_async(&self, c: &Copy) -> Checked {
@@ -62,17 +62,22 @@ impl Verifier<'_> {
                 broken("a copy is for another stage than its iteration's")
             })?;
         }
-        must(computes(body), &here, || broken("the body copies, waits or stores; it may load and multiply"))?;
+        must(computes(body), &here, || {
+            broken("the body copies, waits or stores; it may load, multiply and compute")
+        })?;
         self.block(body)?;
         self.counters.remove(&counter);
         Ok(())
     }
 }
 
-/// Whether statements only load and multiply.
+/// Whether statements only load, multiply and compute.
 fn computes(body: &[Stmt]) -> bool {
     body.iter().all(|s| match s {
         Stmt::Zero(_) | Stmt::Load { .. } | Stmt::Mma { .. } => true,
+        Stmt::Fill(..) | Stmt::Each { .. } | Stmt::Exp2(_) | Stmt::Reduce { .. } | Stmt::Convert { .. } => {
+            true
+        }
         Stmt::For { body, .. } => computes(body),
         _ => false,
     })

@@ -42,20 +42,24 @@ impl Verifier<'_> {
         let mut registers = 0u64;
         for (i, f) in p.fragments.iter().enumerate() {
             let of = match f.role {
+                // One column, which is the only multiple of 1 that they may have.
+                Role::Rows => (atom.block, 1),
                 Role::Left => (atom.block, atom.depth),
                 Role::Right => (atom.depth, atom.block),
                 Role::Sum => (atom.block, atom.block),
             };
             let whole = |size: u32, of: u32| size > 0 && size.is_multiple_of(of) && size <= 256;
-            must(whole(f.rows, of.0) && whole(f.cols, of.1), &format!("f{i}"), || {
+            let column = f.role != Role::Rows || f.cols == 1 && atom.loading != Loading::Matrix;
+            must(whole(f.rows, of.0) && whole(f.cols, of.1) && column, &format!("f{i}"), || {
                 Rule::Declaration(format!(
-                    "such a fragment has multiples of {} rows and {} columns, at most 256",
+                    "such a fragment has multiples of {} rows and {} columns, at most 256; rows have one",
                     of.0, of.1
                 ))
             })?;
             registers += u64::from(f.rows / of.0 * (f.cols / of.1))
                 * u64::from(match f.role {
                     Role::Sum => atom.block * atom.block / p.arch.lanes(),
+                    Role::Rows => atom.block / atom.m * atom.sum.rows(),
                     _ => atom.block_registers(),
                 });
         }

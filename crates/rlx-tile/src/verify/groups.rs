@@ -77,7 +77,7 @@ impl Verifier<'_> {
     fn role_block(&mut self, stmts: &[Stmt], producer: bool, counted: &mut Counted) -> Checked {
         for s in stmts {
             match s {
-                Stmt::For { counter, extent, step, body } => {
+                Stmt::For { counter, extent, below: None, step, body } => {
                     self.enter(*counter, *extent, *step)?;
                     self.role_block(body, producer, counted)?;
                     self.counters.remove(counter);

@@ -1,6 +1,7 @@
 //! Random matmuls, and what they should give: sums in f64, computed here and nowhere else.
 #![allow(dead_code)]
 
+pub mod attention;
 pub mod groups;
 
 use half::{bf16, f16};

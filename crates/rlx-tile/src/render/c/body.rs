@@ -135,6 +135,11 @@ impl<'a> Body<'a> {
     fn stmt(&mut self, s: &Stmt) -> Result<()> {
         match s {
             Stmt::Zero(f) => self.zero(*f),
+            Stmt::Fill(f, x) => self.fill(*f, *x),
+            Stmt::Each { of, with, row, col, map } => self.each(*of, with, (row, col), map)?,
+            Stmt::Exp2(f) => self.exp2(*f),
+            Stmt::Reduce { to, from, op } => self.reduce(*to, *from, *op),
+            Stmt::Convert { to, from, col } => self.convert(*to, *from, col),
             Stmt::Copy(c) => {
                 self.open("{");
                 self.line(&format!("u32 x[{}][{}];", self.rounds(c.to), self.words(c)));
@@ -153,8 +158,13 @@ impl<'a> Body<'a> {
             }
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
             Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
-            Stmt::For { counter, extent, step, body } => {
-                let (c, n) = (counter.0, size(*extent));
+            Stmt::For { counter, extent, below, step, body } => {
+                let (c, mut n) = (counter.0, size(*extent));
+                if let Some(b) = below {
+                    let bound = format!("{} * (group_row + 1) + {}", b.rows, size(b.offset));
+                    self.line(&format!("const int e{c} = {n} < {bound} ? {n} : {bound};"));
+                    n = format!("e{c}");
+                }
                 self.line(match extent {
                     Size::Const(_) => "#pragma unroll",
                     Size::Uniform(_) => "#pragma unroll 1",
@@ -341,7 +351,7 @@ impl<'a> Body<'a> {
                 self.line(&format!("int m{var} = {value};"));
             }
         }
-        let body = self.language.body(scalar.kernel(), 4)?;
+        let body = self.language.body(scalar.kernel(), scalar.given())?;
         body.lines().for_each(|line| self.line(line));
         self.close();
         Ok(())

@@ -52,8 +52,24 @@ const PACK_APART: &str = r#"__device__ __forceinline__ u32 FUNCTION(float low, f
 /// What HIP has no name for in every version of its headers.
 const ALIGN: &str = "#ifndef __align__\n#define __align__(n) __attribute__((aligned(n)))\n#endif\n";
 
-/// The functions that a program's text calls: its matrix instruction, loads by a warp, pairs of rounded numbers, and the asynchronous copies where
-/// it has any.
+/// What a lane has of another one, and powers of 2 by the instruction, which takes what is below the normal numbers to 0.
+const ELEMENTS: &str = r#"__device__ __forceinline__ float of_lane(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+"#;
+
+/// The same by the compiler's builtins.
+const ELEMENTS_BY_BUILTIN: &str = r#"__device__ __forceinline__ float of_lane(float x, int lane) {
+  return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(lane * 4, __builtin_bit_cast(int, x)));
+}
+__device__ __forceinline__ float power_of_2(float x) { return __builtin_amdgcn_exp2f(x); }
+"#;
+
+/// The functions that a program's text calls: its matrix instruction, loads by a warp, pairs of rounded numbers, what statements on elements of sums
+/// need and the asynchronous copies where it has any.
 pub fn instructions(program: &Program) -> String {
     if program.arch.vendor() == Vendor::Apple {
         return super::simdgroup::instructions().to_owned();
@@ -70,7 +86,10 @@ pub fn instructions(program: &Program) -> String {
         let text = if nvidia && program.arch >= Arch::Sm80 { PACK } else { PACK_APART };
         out.push_str(&text.replace("FUNCTION", function).replace("TYPE", ty).replace("ONE", one));
     }
-    if copies_async(&crate::expand::expand(program).body) {
+    if uses(&program.body, &|s| matches!(s, Stmt::Exp2(_) | Stmt::Reduce { .. })) {
+        out.push_str(if nvidia { ELEMENTS } else { ELEMENTS_BY_BUILTIN });
+    }
+    if uses(&crate::expand::expand(program).body, &|s| matches!(s, Stmt::CopyAsync(_))) {
         out.push_str(ASYNC);
     }
     if groups {
@@ -85,11 +104,11 @@ pub fn instructions(program: &Program) -> String {
     out
 }
 
-fn copies_async(stmts: &[Stmt]) -> bool {
+/// Whether there is such a statement.
+fn uses(stmts: &[Stmt], such: &dyn Fn(&Stmt) -> bool) -> bool {
     stmts.iter().any(|s| match s {
-        Stmt::CopyAsync(_) => true,
-        Stmt::For { body, .. } => copies_async(body),
-        _ => false,
+        Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => uses(body, such),
+        s => such(s),
     })
 }
 

@@ -65,7 +65,7 @@ pub fn shared(p: &Program, out: &mut String) {
 pub fn fragment(p: &Program, atom: &Atom, f: Fragment) -> String {
     let d = p.fragment(f);
     let (ty, n) = match d.role {
-        Role::Sum => ("float", d.rows * d.cols / (atom.m * atom.n)),
+        Role::Sum | Role::Rows => ("float", d.rows * d.cols / (atom.m * atom.n)),
         Role::Left => (operand(p.dtype), d.rows * d.cols / (atom.m * atom.k)),
         Role::Right => (operand(p.dtype), d.rows * d.cols / (atom.k * atom.n)),
     };

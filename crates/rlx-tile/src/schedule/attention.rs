@@ -1,0 +1,547 @@
+//! Attention in one pass over the keys ("FlashAttention-2", Dao 2023): `softmax(scale · q·kᵀ + mask) · v`, scores never in memory.
+//!
+//! A workgroup has a block of queries, each of its warps some whole rows of that. It goes through the keys in blocks, whose keys and values are
+//! copied ahead of it. For each block it has the scores in registers, the greatest score of each row so far, `m`, the sum of the weights so far, `l`,
+//! and the weighted sum of the values, `o`, both relative to `m`:
+//!
+//! ```text
+//! s = scale · q·kᵀ + mask        m' = max(m, max s)      a = 2^(m - m')
+//! p = 2^(s - m')                 l = a·l + Σ p           o = a·o + p·v
+//! ```
+//!
+//! and in the end `o / l`. Scores are in powers of 2: `scale` and mask are times log₂e. Weights become the left operand of `p·v` in the registers where
+//! they are, rounded to 16 bits; everything else is f32. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
+//! 0 and `l = 0`. With a causal mask, blocks of keys behind all queries of the workgroup are not visited.
+//!
+//! ```
+//! use rlx_ir::DType;
+//! use rlx_tile::{Arch, schedule::{Attention, attention, attention_tilings}};
+//! let what = Attention::new(DType::BF16, 64);
+//! let tiling = attention_tilings(Arch::Sm80, 64)[0];
+//! let program = attention(Arch::Sm80, &what, &tiling)?;
+//! assert!(rlx_tile::render::source(&program, "k")?.contains("ex2.approx.ftz.f32"));
+//! # Ok::<(), rlx_ir::Error>(())
+//! ```
+
+use rlx_ir::ops::Unseen;
+use rlx_ir::{DType, Error, ErrorKind, Result};
+use rlx_kernel::build::Builder;
+use rlx_kernel::ir::{Access, Buffer, BufferDecl, Inst, Ty, Value};
+
+use super::matmul::Strides;
+use crate::atom::{Arch, Atom, Loading};
+use crate::ir::{
+    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Reduction, Role, Size, Stage,
+    Stmt, Tile, TileDecl, View, ViewDecl,
+};
+use crate::layout::Swizzle;
+use crate::scalar::{Place, Scalar};
+
+/// Dimensions of the batch: items, heads of keys and values, heads of queries that share one of those.
+pub const BATCH: usize = 3;
+
+/// What a query may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// Every key.
+    None,
+    /// Query `i` sees key `j` where `j ≤ i + keys - queries`.
+    Causal,
+    /// What a buffer says: bools, or numbers that are added to the scores.
+    Given(DType),
+}
+
+/// What an attention computes, apart from its sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    /// The type of queries, keys, values and result: f16 or bf16.
+    pub dtype: DType,
+    /// The size of a query or key, at most 256.
+    pub head_dim: u32,
+    /// The size of a value, likewise.
+    pub value_dim: u32,
+    /// How many neighbouring elements of queries, keys, values and result are accessed at once: 1, 2, 4 or 8. With more than 1, base, strides and the
+    /// sizes are multiples of it.
+    pub vectors: [u32; 4],
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// What a query may see.
+    pub mask: Mask,
+    /// What one gives that sees nothing.
+    pub unseen: Unseen,
+}
+
+/// The sizes of one dispatch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AttentionSizes {
+    /// Queries of an item and head.
+    pub queries: i32,
+    /// Keys.
+    pub keys: i32,
+    /// See [`BATCH`].
+    pub batch: [i32; BATCH],
+    /// Where queries, keys, values and result are: a row is a query or a key.
+    pub operands: [Strides; 4],
+    /// Where the mask is: its rows are queries, its columns keys.
+    pub mask: Strides,
+}
+
+/// How an attention is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionTiling {
+    /// Queries of a workgroup.
+    pub queries: u32,
+    /// Keys of a step.
+    pub keys: u32,
+    /// Warps.
+    pub warps: u32,
+    /// Stages of the copies.
+    pub stages: u32,
+}
+
+impl AttentionTiling {
+    /// A name such as `q64.k64.w4.s2`.
+    pub fn name(&self) -> String {
+        format!("q{}.k{}.w{}.s{}", self.queries, self.keys, self.warps, self.stages)
+    }
+}
+
+/// Tilings of an architecture for heads of so many elements (of keys or values, what is more), for many queries first. None was measured on hardware.
+pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
+    let stages = if arch.copies_async() { 2 } else { 1 };
+    let of = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
+    match (arch.copies_async(), head) {
+        (true, ..=64) => vec![of(128, 64, 4), of(64, 64, 4), of(16, 64, 1)],
+        (true, ..=128) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
+        (true, _) => vec![of(64, 32, 4), of(16, 32, 1)],
+        (false, ..=64) => vec![of(64, 64, 4), of(16, 32, 1)],
+        (false, ..=128) => vec![of(64, 32, 4), of(16, 16, 1)],
+        (false, _) => vec![of(32, 16, 2), of(16, 16, 1)],
+    }
+}
+
+impl Attention {
+    /// Attention of one size of queries, keys and values without a mask, 16 bytes accessed at once.
+    pub fn new(dtype: DType, head: u32) -> Self {
+        Attention {
+            dtype,
+            head_dim: head,
+            value_dim: head,
+            vectors: [8, 8, 8, 2],
+            scale: 1.0 / (head as f32).sqrt(),
+            mask: Mask::None,
+            unseen: Unseen::Zero,
+        }
+    }
+
+    /// The program's buffers: queries, keys, values, result, and the mask if it is given.
+    pub fn all_buffers(&self) -> Vec<BufferDecl> {
+        let of = |name: &str, dtype, access| BufferDecl { name: name.to_owned(), dtype, access };
+        let mut all: Vec<BufferDecl> =
+            ["queries", "keys", "values"].map(|name| of(name, self.dtype, Access::Read)).to_vec();
+        all.push(of("result", self.dtype, Access::Write));
+        if let Mask::Given(dtype) = self.mask {
+            all.push(of("mask", dtype, Access::Read));
+        }
+        all
+    }
+
+    /// The names of the program's uniforms. `shift` is `keys - queries`.
+    pub fn all_uniforms(&self) -> Vec<String> {
+        let mut all = ["queries", "keys", "shift"].map(String::from).to_vec();
+        all.extend((0..BATCH).map(|i| format!("batch{i}")));
+        for buffer in self.all_buffers() {
+            all.extend(["base", "row", "col"].map(|what| format!("{}.{what}", buffer.name)));
+            all.extend((0..BATCH).map(|i| format!("{}.batch{i}", buffer.name)));
+        }
+        all
+    }
+
+    /// The values of the uniforms.
+    pub fn uniform_values(&self, sizes: &AttentionSizes) -> Vec<i32> {
+        let mut all = vec![sizes.queries, sizes.keys, sizes.keys.wrapping_sub(sizes.queries)];
+        all.extend(sizes.batch);
+        let mask = matches!(self.mask, Mask::Given(_)).then_some(&sizes.mask);
+        for strides in sizes.operands.iter().chain(mask) {
+            all.extend([strides.base, strides.row, strides.col]);
+            all.extend(&strides.batch);
+        }
+        all
+    }
+
+    fn scalar(
+        &self,
+        name: &str,
+        rows: usize,
+        f: impl FnOnce(&mut Builder, Value, &[Value], Place) -> Value,
+    ) -> Scalar {
+        Scalar::with_rows(name, &self.all_buffers(), &self.all_uniforms(), rows, f)
+    }
+
+    /// The first uniform of a buffer.
+    fn first_uniform(buffer: u32) -> u32 {
+        3 + BATCH as u32 + buffer * (3 + BATCH as u32)
+    }
+
+    fn view(&self, number: u32, rows: u32, cols: u32) -> ViewDecl {
+        let first = Attention::first_uniform(number);
+        let vector = self.vectors[number as usize];
+        ViewDecl {
+            buffer: Buffer(number),
+            base: Size::Uniform(first),
+            rows: Size::Uniform(rows),
+            cols: Size::Const(cols),
+            row_stride: Size::Uniform(first + 1),
+            col_stride: if vector > 1 { Size::Const(1) } else { Size::Uniform(first + 2) },
+            batch: (first + 3..).take(BATCH).map(Size::Uniform).collect(),
+            vector,
+        }
+    }
+}
+
+const QUERIES: u32 = 0;
+const KEYS: u32 = 1;
+const SHIFT: u32 = 2;
+
+/// The program of an attention.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] where the architecture has no instruction for the type, its lanes have other elements of sums than of operands, or the
+/// tiling does not fit the architecture or itself.
+pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Result<Program> {
+    let unsupported = |why: String| {
+        Error::new(ErrorKind::Unsupported, format!("attention {} on {}: {why}", tiling.name(), arch.name()))
+    };
+    let atom = Atom::of(arch, what.dtype).filter(|atom| atom.left_of_sums().is_some());
+    let Some(atom) = atom else {
+        return Err(unsupported(format!(
+            "no matrix instruction takes weights of {} as it makes them",
+            what.dtype
+        ))
+        .with_hint("f16 needs sm_75 or gfx12, bf16 sm_80 or gfx12"));
+    };
+    let head = |size: u32| (1..=256).contains(&size);
+    if !(head(what.head_dim) && head(what.value_dim)) {
+        return Err(unsupported("heads have 1 to 256 elements".to_owned()));
+    }
+    if !matches!(what.unseen, Unseen::Zero | Unseen::Guard | Unseen::Nan) {
+        return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));
+    }
+    let whole = |size: u32, of: u32| (1..=256).contains(&size) && size.is_multiple_of(of);
+    let warps = (1..=16).contains(&tiling.warps);
+    if !(warps && whole(tiling.queries, tiling.warps * atom.block) && whole(tiling.keys, atom.block)) {
+        return Err(unsupported(format!("warps multiply blocks of {}", atom.block)));
+    }
+    let program = Schedule { arch, atom, what, tiling }.program();
+    // What is too large for the architecture is said by the verifier.
+    crate::verify::verify(&program).map_err(|v| unsupported(v.to_string()))?;
+    Ok(program)
+}
+
+struct Schedule<'a> {
+    arch: Arch,
+    atom: &'static Atom,
+    what: &'a Attention,
+    tiling: &'a AttentionTiling,
+}
+
+const Q: Tile = Tile(0);
+const K: Tile = Tile(1);
+const V: Tile = Tile(2);
+/// The scores of a step, then their weights.
+const S: Fragment = Fragment(0);
+const LEFT: Fragment = Fragment(1);
+const K_RIGHT: Fragment = Fragment(2);
+const V_RIGHT: Fragment = Fragment(3);
+/// The greatest score of each row.
+const GREATEST: Fragment = Fragment(4);
+/// The sum of the weights of each row, in the end what its values are multiplied by.
+const TOTAL: Fragment = Fragment(5);
+/// What so far was relative to the greatest score is multiplied by.
+const AGAIN: Fragment = Fragment(6);
+/// The first fragment of the result.
+const RESULT: u32 = 7;
+/// The loop over the keys.
+const STEP: Counter = Counter(0);
+/// At most so many columns of the result are multiplied at once: the right operand of more would take too many registers.
+const PART: u32 = 64;
+
+impl Schedule<'_> {
+    fn up(&self, size: u32) -> u32 {
+        size.next_multiple_of(self.atom.block.max(self.atom.depth))
+    }
+
+    fn program(&self) -> Program {
+        let (what, t) = (self.what, self.tiling);
+        let (rows, block) = (t.queries / t.warps, self.atom.depth);
+        let (depth, (parts, part)) = (self.up(what.head_dim), self.divided());
+        let values = parts * part;
+        let tile = |rows, cols: u32, stages, depth_rows| {
+            let elements = depth_rows && matches!(self.atom.loading, Loading::Own(_));
+            // As in a matmul: lanes that load single elements need at least two rows of 16.
+            let cols = cols.next_power_of_two().max(if elements { 32 } else { 16 });
+            let swizzle = if elements { Swizzle::of_elements(cols) } else { Swizzle::of(cols) };
+            TileDecl { dtype: what.dtype, rows, cols, stages, swizzle, matrices: false }
+        };
+        let fragment = |role, rows, cols| FragmentDecl { role, rows, cols };
+        let mut fragments = vec![
+            fragment(Role::Sum, rows, t.keys),
+            fragment(Role::Left, rows, block),
+            fragment(Role::Right, block, t.keys),
+            fragment(Role::Right, block, part),
+        ];
+        fragments.extend([fragment(Role::Rows, rows, 1); 3]);
+        fragments.extend((0..parts).map(|_| fragment(Role::Sum, rows, part)));
+        Program {
+            name: format!("attention.{}.{}.{}", what.dtype, what.head_dim, t.name()),
+            arch: self.arch,
+            dtype: what.dtype,
+            warps: (t.warps, 1),
+            buffers: what.all_buffers(),
+            uniforms: what.all_uniforms(),
+            grid: Grid {
+                rows: Size::Uniform(QUERIES),
+                cols: Size::Const(what.value_dim),
+                tile: (t.queries, values),
+                batch: (3..).take(BATCH).map(Size::Uniform).collect(),
+                bands: 1,
+            },
+            views: vec![
+                what.view(0, QUERIES, what.head_dim),
+                what.view(1, KEYS, what.head_dim),
+                what.view(2, KEYS, what.value_dim),
+                what.view(3, QUERIES, what.value_dim),
+            ],
+            tiles: vec![
+                tile(t.queries, depth, 1, false),
+                tile(t.keys, depth, t.stages, false),
+                tile(t.keys, values, t.stages, true),
+            ],
+            fragments,
+            group: Default::default(),
+            body: self.body(),
+        }
+    }
+
+    /// How many parts the columns of the result are divided into, and columns of each.
+    fn divided(&self) -> (u32, u32) {
+        let n = self.what.value_dim.div_ceil(PART);
+        (n, self.up(self.what.value_dim.div_ceil(n)))
+    }
+
+    /// The fragments of the result, and the first column of each.
+    fn parts(&self) -> impl Iterator<Item = (Fragment, u32)> {
+        let (n, cols) = self.divided();
+        (0..n).map(move |i| (Fragment(RESULT + i), i * cols))
+    }
+
+    /// The first row of a warp's queries.
+    fn warp_row(&self) -> Index {
+        Index::default().plus(Coord::WarpRow, self.tiling.queries / self.tiling.warps)
+    }
+
+    fn first_query(&self) -> Index {
+        self.warp_row().plus(Coord::GroupRow, self.tiling.queries)
+    }
+
+    fn each(&self, of: Fragment, with: &[Fragment], map: Scalar) -> Stmt {
+        Stmt::Each { of, with: with.to_vec(), row: self.first_query(), col: Index::default(), map }
+    }
+
+    fn body(&self) -> Vec<Stmt> {
+        let (what, t) = (self.what, self.tiling);
+        let copy = |from: u32, row: Index, to: Tile, stage: Stage| Copy {
+            from: View(from),
+            row,
+            col: Index::default(),
+            to,
+            stage,
+            map: None,
+        };
+        let ahead = Stage { counter: Some(STEP), ahead: 0 };
+        let key = || Index::default().plus(Coord::Counter(STEP), t.keys);
+        let queries = Index::default().plus(Coord::GroupRow, t.queries);
+        let mut body = vec![
+            Stmt::Copy(copy(0, queries, Q, Stage::ONLY)),
+            Stmt::Fill(GREATEST, f32::MIN),
+            Stmt::Fill(TOTAL, 0.0),
+            Stmt::Fill(AGAIN, 0.0),
+        ];
+        body.extend(self.parts().map(|(part, _)| Stmt::Zero(part)));
+        let causal = Below { rows: t.queries, offset: Size::Uniform(SHIFT) };
+        body.push(Stmt::Pipelined {
+            counter: STEP,
+            extent: Size::Uniform(KEYS),
+            below: (what.mask == Mask::Causal).then_some(causal),
+            step: t.keys,
+            stages: t.stages,
+            copies: vec![copy(1, key(), K, ahead), copy(2, key(), V, ahead)],
+            body: self.step(),
+        });
+        body.push(self.each(TOTAL, &[], self.inverse()));
+        for (part, first) in self.parts() {
+            let map = match what.unseen {
+                // What was multiplied by 0 may be NaN.
+                Unseen::Guard => what.scalar("guarded", 1, |b, x, rows, _| {
+                    let (zero, product) = (b.number(Ty::F32, 0.0), b.mul(x, rows[0]));
+                    let none = b.eq(rows[0], zero);
+                    b.select(none, zero, product)
+                }),
+                _ => what.scalar("times", 1, |b, x, rows, _| b.mul(x, rows[0])),
+            };
+            body.push(self.each(part, &[TOTAL], map));
+            let (row, col) = (self.first_query(), Index::new(first));
+            body.push(Stmt::Store { to: View(3), from: part, row, col, map: None });
+        }
+        body
+    }
+
+    /// What is done with a block of keys.
+    fn step(&self) -> Vec<Stmt> {
+        let what = self.what;
+        let times = || what.scalar("times", 1, |b, x, rows, _| b.mul(x, rows[0]));
+        let less = || what.scalar("less", 1, |b, x, rows, _| b.sub(x, rows[0]));
+        let keys = Index::default().plus(Coord::Counter(STEP), self.tiling.keys);
+        let mut body = vec![Stmt::Zero(S), self.scores()];
+        let (with, row) = (Vec::new(), self.first_query());
+        body.push(Stmt::Each { of: S, with, row, col: keys, map: self.masked() });
+        body.extend([
+            self.each(AGAIN, &[GREATEST], what.scalar("copy", 1, |_, _, rows, _| rows[0])),
+            Stmt::Reduce { to: GREATEST, from: S, op: Reduction::Max },
+            self.each(AGAIN, &[GREATEST], less()),
+            Stmt::Exp2(AGAIN),
+            self.each(S, &[GREATEST], less()),
+            Stmt::Exp2(S),
+            self.each(TOTAL, &[AGAIN], times()),
+            Stmt::Reduce { to: TOTAL, from: S, op: Reduction::Sum },
+        ]);
+        body.extend(self.parts().map(|(part, _)| self.each(part, &[AGAIN], times())));
+        body.push(self.values());
+        body
+    }
+
+    /// `q·kᵀ` of a block of keys.
+    fn scores(&self) -> Stmt {
+        let (d, stage) = (Counter(1), Stage { counter: Some(STEP), ahead: 0 });
+        let along = || Index::default().plus(Coord::Counter(d), self.atom.depth);
+        let load =
+            |to, from, stage, row| Stmt::Load { to, from, stage, row, col: along(), depth_rows: false };
+        Stmt::For {
+            counter: d,
+            extent: Size::Const(self.up(self.what.head_dim)),
+            below: None,
+            step: self.atom.depth,
+            body: vec![
+                load(LEFT, Q, Stage::ONLY, self.warp_row()),
+                load(K_RIGHT, K, stage, Index::default()),
+                Stmt::Mma { sum: S, left: LEFT, right: K_RIGHT },
+            ],
+        }
+    }
+
+    /// The weights times the values of a block of keys.
+    fn values(&self) -> Stmt {
+        let (d, stage) = (Counter(2), Stage { counter: Some(STEP), ahead: 0 });
+        let along = || Index::default().plus(Coord::Counter(d), self.atom.depth);
+        let mut body = vec![Stmt::Convert { to: LEFT, from: S, col: along() }];
+        for (part, first) in self.parts() {
+            let (row, col) = (along(), Index::new(first));
+            body.extend([
+                Stmt::Load { to: V_RIGHT, from: V, stage, row, col, depth_rows: true },
+                Stmt::Mma { sum: part, left: LEFT, right: V_RIGHT },
+            ]);
+        }
+        let (extent, step) = (Size::Const(self.tiling.keys), self.atom.depth);
+        Stmt::For { counter: d, extent, below: None, step, body }
+    }
+
+    /// A score as a power of 2, −∞ where the query may not see the key.
+    fn masked(&self) -> Scalar {
+        let log2 = std::f64::consts::LOG2_E;
+        let scale = f64::from(self.what.scale) * log2;
+        self.what.scalar("score", 0, |b, x, _, at| {
+            let (scale, never) = (b.number(Ty::F32, scale), b.number(Ty::F32, f64::NEG_INFINITY));
+            let keys = b.inst(Inst::Uniform(KEYS));
+            let (score, inside) = (b.mul(x, scale), b.lt(at.col, keys));
+            match self.what.mask {
+                Mask::None => b.select(inside, score, never),
+                Mask::Causal => {
+                    let shift = b.inst(Inst::Uniform(SHIFT));
+                    let last = b.add(at.row, shift);
+                    let (seen, score) = (b.le(at.col, last), b.select(inside, score, never));
+                    b.select(seen, score, never)
+                }
+                Mask::Given(dtype) => {
+                    let queries = b.inst(Inst::Uniform(QUERIES));
+                    let row = b.lt(at.row, queries);
+                    let inside = b.and(inside, row);
+                    let masked = b.var(never);
+                    b.if_then(inside, |b| {
+                        let index = mask_index(b, at);
+                        let given = b.load(Buffer(4), index);
+                        let value = match dtype {
+                            DType::Bool => b.select(given, score, never),
+                            _ => {
+                                let bias = b.convert(Ty::F32, given);
+                                biased(b, score, bias)
+                            }
+                        };
+                        b.set(masked, value);
+                    });
+                    b.get(masked)
+                }
+            }
+        })
+    }
+
+    /// What the weighted sum of the values is multiplied by.
+    fn inverse(&self) -> Scalar {
+        self.what.scalar("inverse", 0, |b, x, _, _| {
+            let (zero, one) = (b.number(Ty::F32, 0.0), b.number(Ty::F32, 1.0));
+            match self.what.unseen {
+                Unseen::Zero => {
+                    let (none, inverse) = (b.eq(x, zero), b.div(one, x));
+                    b.select(none, zero, inverse)
+                }
+                // 0 also where the sum is NaN.
+                Unseen::Guard => {
+                    let (some, inverse) = (b.gt(x, zero), b.div(one, x));
+                    b.select(some, inverse, zero)
+                }
+                // NaN: 0 / 0 is NaN, but of no keys at all the sum is 0.
+                _ => {
+                    let (keys, none) = (b.inst(Inst::Uniform(KEYS)), b.int(0));
+                    let (some, inverse) = (b.gt(keys, none), b.div(one, x));
+                    b.select(some, inverse, zero)
+                }
+            }
+        })
+    }
+}
+
+/// The element of the mask for a score.
+fn mask_index(b: &mut Builder, at: Place) -> Value {
+    let uniform = |b: &mut Builder, i: u32| b.inst(Inst::Uniform(i));
+    let first = Attention::first_uniform(4);
+    let (shared, heads) = (uniform(b, 5), uniform(b, 4));
+    let (of_head, rest) = (b.rem(at.batch, shared), b.div(at.batch, shared));
+    let (head, item) = (b.rem(rest, heads), b.div(rest, heads));
+    let mut index = uniform(b, first);
+    for (i, by) in [(1, at.row), (2, at.col), (3, item), (4, head), (5, of_head)] {
+        let stride = uniform(b, first + i);
+        let offset = b.mul(by, stride);
+        index = b.add(index, offset);
+    }
+    index
+}
+
+/// A score and what a mask adds to it. A finite mask stays finite as a power of 2: it may be the least number of its type.
+fn biased(b: &mut Builder, score: Value, bias: Value) -> Value {
+    let (log2, least) = (b.number(Ty::F32, std::f64::consts::LOG2_E), b.number(Ty::F32, f64::from(f32::MIN)));
+    let never = b.number(Ty::F32, f64::NEG_INFINITY);
+    let scaled = b.mul(bias, log2);
+    let (beyond, finite) = (b.lt(scaled, least), b.gt(bias, never));
+    let held = b.and(beyond, finite);
+    let bias = b.select(held, least, scaled);
+    b.add(score, bias)
+}

@@ -1,0 +1,188 @@
+//! Statements on single elements of sums and on rows: what the verifier and the interpreter find, and which architectures have them.
+
+mod common;
+
+use common::attention::{ARCHS, AttentionCase, Shape};
+use rlx_ir::DType;
+use rlx_ir::ops::MaskKind;
+use rlx_ir::testing::Gen;
+use rlx_tile::atom::ATOMS;
+use rlx_tile::ir::{Below, Counter, Fragment, Index, Role, Size, Stmt};
+use rlx_tile::schedule::{Attention, attention, attention_tilings};
+use rlx_tile::verify::{Rule, verify};
+use rlx_tile::{Arch, Program, Scalar};
+
+const SHAPE: Shape =
+    Shape { batch: 1, kv_heads: 1, groups: 2, queries: 20, keys: 70, head_dim: 16, value_dim: 24 };
+
+fn case(kind: MaskKind) -> AttentionCase {
+    let tiling = *attention_tilings(Arch::Sm80, 24).last().unwrap();
+    AttentionCase::of(&mut Gen::new(11), Arch::Sm80, (DType::F16, tiling), SHAPE, kind)
+}
+
+/// The statements of the loop over the keys.
+fn step(p: &mut Program) -> &mut Vec<Stmt> {
+    let found = p.body.iter_mut().find_map(|s| match s {
+        Stmt::Pipelined { body, .. } => Some(body),
+        _ => None,
+    });
+    found.expect("a loop over the keys")
+}
+
+/// The rule that a changed program breaks.
+fn broken(change: impl FnOnce(&mut Program)) -> Rule {
+    let mut p = case(MaskKind::Causal).program();
+    change(&mut p);
+    verify(&p).expect_err("the verifier finds it").rule
+}
+
+fn reduction(p: &mut Program) -> (&mut Fragment, &mut Fragment) {
+    let found = step(p).iter_mut().find_map(|s| match s {
+        Stmt::Reduce { to, from, .. } => Some((to, from)),
+        _ => None,
+    });
+    found.expect("a reduction")
+}
+
+fn conversion(p: &mut Program) -> (&mut Fragment, &mut Fragment, &mut Index) {
+    let Some(Stmt::For { body, .. }) = step(p).last_mut() else { panic!("no loop over the weights") };
+    let Stmt::Convert { to, from, col } = &mut body[0] else { panic!("no conversion") };
+    (to, from, col)
+}
+
+#[test]
+fn the_verifier_names_the_rule() {
+    const SUMS: Fragment = Fragment(0);
+    const ROWS: Fragment = Fragment(4);
+    assert!(matches!(broken(|p| p.body.push(Stmt::Fill(SUMS, 0.0))), Rule::Operand(_)));
+    assert!(matches!(broken(|p| p.body.push(Stmt::Exp2(Fragment(1)))), Rule::Operand(_)));
+    assert!(matches!(broken(|p| p.body.push(Stmt::Exp2(Fragment(99)))), Rule::Unknown(_)));
+    assert!(matches!(broken(|p| *reduction(p).0 = SUMS), Rule::Operand(_)));
+    assert!(matches!(broken(|p| *reduction(p).1 = ROWS), Rule::Operand(_)));
+    assert!(matches!(broken(|p| *conversion(p).0 = SUMS), Rule::Operand(_)));
+    assert!(matches!(broken(|p| *conversion(p).2 = Index::new(8)), Rule::Position(_)));
+    let beyond = broken(|p| *conversion(p).2 = Index::new(1 << 10));
+    assert!(matches!(beyond, Rule::Outside(1040, 64)), "{beyond:?}");
+    // Rows have one column and as many rows as what they belong to.
+    assert!(matches!(broken(|p| p.fragments[4].cols = 16), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.fragments[4].rows = 32), Rule::Operand(_)));
+    // A body is given as many numbers of a row as it asks for, and none where there are no rows.
+    let of = |p: &mut Program, with: Vec<Fragment>, rows| Stmt::Each {
+        of: SUMS,
+        with,
+        row: Index::default(),
+        col: Index::default(),
+        map: Scalar::with_rows("body", &p.buffers, &p.uniforms, rows, |_, x, _, _| x),
+    };
+    let mut p = case(MaskKind::Causal).program();
+    let each = of(&mut p, vec![ROWS], 1);
+    p.body.push(each);
+    assert_eq!(verify(&p), Ok(()));
+    let few = broken(|p| {
+        let each = of(p, vec![ROWS], 2);
+        p.body.push(each);
+    });
+    assert!(matches!(few, Rule::Body(what) if what.contains("given 1 numbers of a row, not 2")));
+    let stored = broken(|p| {
+        let body = Scalar::with_rows("body", &p.buffers, &p.uniforms, 1, |_, x, _, _| x);
+        let Some(Stmt::Store { map, .. }) = p.body.last_mut() else { panic!("no store") };
+        *map = Some(body);
+    });
+    assert!(matches!(stored, Rule::Body(what) if what.contains("where there are none")));
+    // A loop of known size has no bound.
+    let bounded = broken(|p| {
+        p.body.push(Stmt::For {
+            counter: Counter(7),
+            extent: Size::Const(4),
+            below: Some(Below { rows: 1, offset: Size::Const(0) }),
+            step: 1,
+            body: Vec::new(),
+        });
+    });
+    assert!(matches!(bounded, Rule::Position(_)));
+}
+
+/// What is used before it is set is found by the interpreter.
+#[test]
+fn rows_are_set_before_they_are_used() {
+    let case = case(MaskKind::None);
+    for what in 0..3 {
+        let mut p = case.program();
+        let fills = p.body.iter().enumerate().filter(|(_, s)| matches!(s, Stmt::Fill(..)));
+        let at = fills.map(|(i, _)| i).nth(what).unwrap();
+        p.body.remove(at);
+        let error = case.interpret(&p).unwrap_err();
+        assert!(error.message().contains("is used before it is set"), "{error}");
+    }
+}
+
+/// A step without one of its statements gives something else: the test against the oracle sees each of them.
+#[test]
+fn every_statement_of_a_step_counts() {
+    let case = case(MaskKind::None);
+    let statements = step(&mut case.program()).len();
+    for at in 0..statements {
+        let mut p = case.program();
+        step(&mut p).remove(at);
+        let seen = match case.interpret(&p) {
+            Ok((pools, _)) => case.wrong(&pools.0[3]).is_some(),
+            Err(_) => true,
+        };
+        assert!(seen, "the result is right without statement {at} of {statements}");
+    }
+}
+
+/// Blocks of keys behind all queries of a block are not visited.
+#[test]
+fn causal_blocks_are_skipped() {
+    let mut shape = SHAPE;
+    (shape.queries, shape.keys) = (256, 256);
+    let tiling = attention_tilings(Arch::Sm80, 24)[1];
+    let steps = |kind| {
+        let case = AttentionCase::of(&mut Gen::new(3), Arch::Sm80, (DType::F16, tiling), shape, kind);
+        case.interpret(&case.program()).unwrap().1
+    };
+    let (all, causal) = (steps(MaskKind::None), steps(MaskKind::Causal));
+    // Four blocks of queries by four blocks of keys, 16 and 10 of them.
+    assert!(causal.shared * 10 < all.shared * 7, "{causal:?} of {all:?}");
+}
+
+/// On which architectures lanes have the elements of a left operand as sums.
+#[test]
+fn left_operands_of_sums() {
+    for atom in &ATOMS {
+        let stays = ARCHS.contains(&atom.arch);
+        assert_eq!(atom.left_of_sums().is_some(), stays, "{}", atom.arch.name());
+    }
+    // PTX ISA: registers of A are (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8).
+    let places = ATOMS[0].left_of_sums().unwrap();
+    assert_eq!(places, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]);
+    for arch in [Arch::Gfx90a, Arch::Gfx1100, Arch::Apple7] {
+        let what = Attention::new(DType::F16, 64);
+        let error = attention(arch, &what, &attention_tilings(arch, 64)[0]).unwrap_err();
+        assert!(error.message().contains("as it makes them"), "{error}");
+    }
+    // Apple's programs have no rows, whose layout nobody knows.
+    let mut p = case(MaskKind::None).program();
+    p.fragments[0].role = Role::Rows;
+    p.fragments[0].cols = 1;
+    p.arch = Arch::Apple7;
+    assert!(verify(&p).is_err());
+}
+
+/// A head, a tiling or a type that does not fit is an error that says so.
+#[test]
+fn what_does_not_fit_is_said() {
+    let error = |arch, what: &Attention| {
+        let tiling = attention_tilings(arch, 64)[0];
+        attention(arch, what, &tiling).unwrap_err().message().to_owned()
+    };
+    assert!(error(Arch::Sm80, &Attention::new(DType::F16, 300)).contains("1 to 256 elements"));
+    assert!(error(Arch::Sm75, &Attention::new(DType::BF16, 64)).contains("no matrix instruction"));
+    // 256 values by 32 rows a warp.
+    assert!(error(Arch::Sm80, &Attention::new(DType::F16, 256)).contains("limit is"));
+    let mut tiling = attention_tilings(Arch::Sm80, 64)[0];
+    tiling.keys = 24;
+    let odd = attention(Arch::Sm80, &Attention::new(DType::F16, 64), &tiling).unwrap_err();
+    assert!(odd.message().contains("blocks of 16"), "{odd}");
+}
