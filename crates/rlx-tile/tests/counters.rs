@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_tile::Program;
 use rlx_tile::interp;
+use rlx_tile::schedule::{Attention, AttentionSizes, Strides};
 
 /// Rows, columns, depth: two tiles or more of most tilings, with edges.
 const SIZES: [i32; 3] = [200, 136, 72];
@@ -41,19 +42,51 @@ fn counted(program: &Program) -> Counters {
         uniforms.extend([0, row, 1]);
         uniforms.extend((0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32)));
     }
-    let sizes = [left, right, result, n];
-    let pools: Vec<Vec<u8>> = (program.buffers.iter().zip(sizes))
-        .map(|(b, size)| vec![0; (size * BATCH.pow(batch as u32)) as usize * b.dtype.size_bytes()])
+    let sizes = [left, right, result, n].map(|size| size * BATCH.pow(batch as u32));
+    run(program, &uniforms, &sizes)
+}
+
+/// The same of an attention of two heads of queries, which share one of keys.
+fn counted_attention(what: &Attention, program: &Program) -> Counters {
+    const BATCH: [i32; 3] = [1, 1, 2];
+    let (queries, keys) = (SIZES[1], SIZES[2]);
+    let [head, value] = [what.head_dim, what.value_dim].map(|size| size as i32);
+    let [_, shared, groups] = BATCH;
+    // Items, then rows, then heads.
+    let of = |row: i32, heads: i32, size: i32, head: [i32; 2]| {
+        let all = heads * size;
+        (
+            Strides { base: 0, row: all, col: 1, batch: vec![row * all, head[0], head[1]] },
+            BATCH[0] * row * all,
+        )
+    };
+    let each = |size: i32| [size * groups, size];
+    let (q, k) = (of(queries, shared * groups, head, each(head)), of(keys, shared, head, [head, 0]));
+    let (v, result) = (of(keys, shared, value, [value, 0]), of(queries, shared * groups, value, each(value)));
+    // One mask for all items and heads.
+    let mask = (Strides { base: 0, row: keys, col: 1, batch: vec![0; 3] }, queries * keys);
+    let elements = [q.1, k.1, v.1, result.1, mask.1];
+    let operands = [q.0, k.0, v.0, result.0];
+    let sizes = AttentionSizes { queries, keys, batch: BATCH, operands, mask: mask.0 };
+    run(program, &what.uniform_values(&sizes), &elements)
+}
+
+fn run(program: &Program, uniforms: &[i32], elements: &[i32]) -> Counters {
+    let pools: Vec<Vec<u8>> = (program.buffers.iter().zip(elements))
+        .map(|(b, &size)| vec![0; size as usize * b.dtype.size_bytes()])
         .collect();
     let bindings: Vec<Binding> =
         pools.iter().enumerate().map(|(pool, p)| Binding { pool, offset: 0, len: p.len() }).collect();
-    interp::run(program, &uniforms, &mut Pools(pools), &bindings).unwrap()
+    interp::run(program, uniforms, &mut Pools(pools), &bindings).unwrap()
 }
 
 #[test]
 fn counters_do_not_grow() {
-    let table: BTreeMap<String, Counters> =
+    let mut table: BTreeMap<String, Counters> =
         programs::programs().into_iter().map(|(name, p)| (name, counted(&p))).collect();
+    table.extend(
+        programs::attentions().iter().map(|(name, what, p)| (name.clone(), counted_attention(what, p))),
+    );
     for (name, counters) in &table {
         assert_eq!((counters.conflicts, counters.ways), (0, 1), "{name} has bank conflicts");
     }

@@ -9,14 +9,16 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::attention::{AttentionCase, Shape};
 use common::groups::GroupCase;
 use common::{Case, Map};
 use rlx_ir::DType;
+use rlx_ir::ops::MaskKind;
 use rlx_ir::testing::Gen;
 use rlx_kernel::interp::Pools;
 use rlx_ptx::{Launch, Memory, Module, run};
 use rlx_tile::render::source;
-use rlx_tile::schedule::{Matmul, tilings};
+use rlx_tile::schedule::{AttentionTiling, Matmul, tilings};
 use rlx_tile::{Arch, Program, interp};
 
 /// Random matmuls of each architecture.
@@ -30,6 +32,12 @@ fn check(case: &Case, program: &Program, ptx: &str) {
 
 /// The same of a case of the group level.
 fn check_groups(case: &GroupCase, program: &Program, ptx: &str) {
+    let after = case.interpret(program).unwrap().0;
+    compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
+}
+
+/// The same of an attention.
+fn check_attention(case: &AttentionCase, program: &Program, ptx: &str) {
     let after = case.interpret(program).unwrap().0;
     compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
 }
@@ -85,6 +93,63 @@ fn random_programs_run(arch: Arch) {
     let Some(made) = compiled(arch, &texts) else { return };
     for ((case, program), ptx) in cases.iter().zip(made) {
         check(case, program, &ptx);
+    }
+}
+
+fn random_attentions_run(arch: Arch) {
+    let cases: Vec<(AttentionCase, Program)> = (0..CASES)
+        .map(|seed| {
+            let case = AttentionCase::random(&mut Gen::new(5000 + seed), arch);
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(arch, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        check_attention(case, program, &ptx);
+    }
+}
+
+#[test]
+fn nvrtc_of_attention_for_sm_75_means_what_is_interpreted() {
+    random_attentions_run(Arch::Sm75);
+}
+
+#[test]
+fn nvrtc_of_attention_for_sm_80_means_what_is_interpreted() {
+    random_attentions_run(Arch::Sm80);
+}
+
+/// A causal attention of two blocks of queries, of which the second has keys at its edge.
+fn small_attention() -> (AttentionCase, Program, PathBuf) {
+    let shape =
+        Shape { batch: 1, kv_heads: 1, groups: 2, queries: 20, keys: 40, head_dim: 16, value_dim: 16 };
+    let tiling = AttentionTiling { queries: 16, keys: 16, warps: 1, stages: 2 };
+    let mut g = Gen::new(7);
+    let mut case = AttentionCase::of(&mut g, Arch::Sm80, (DType::BF16, tiling), shape, MaskKind::Causal);
+    case.what.vectors = [8, 8, 8, 2];
+    let program = case.program();
+    (case, program, PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/attention_sm_80_bf16.ptx"))
+}
+
+#[test]
+fn committed_ptx_of_attention_means_what_is_interpreted() {
+    let (case, program, path) = small_attention();
+    if std::env::var_os("RLX_BLESS").is_some()
+        && let Some(made) = compiled(Arch::Sm80, &[source(&program, "kernel").unwrap()])
+    {
+        std::fs::write(&path, &made[0]).unwrap();
+    }
+    let ptx = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    check_attention(&case, &program, &ptx);
+    // Without them it is something else.
+    for name in ["shfl.sync", "ex2.approx", "max.f32"] {
+        let changed: Vec<&str> = ptx.lines().filter(|line| !line.contains(name)).collect();
+        assert!(changed.len() < ptx.lines().count(), "{name} is there");
+        let changed = changed.join("\n");
+        let caught = std::panic::catch_unwind(|| check_attention(&case, &program, &changed));
+        assert!(caught.is_err(), "nothing is different without {name}");
     }
 }
 

@@ -29,7 +29,9 @@ fn every_kernel_renders_as_metal_with_simdgroup_matrices() {
 
 fn render_all(vendor: Vendor, variable: &str, extension: &str) {
     let out = std::env::var_os(variable).map(PathBuf::from);
-    for (name, program) in programs::programs().into_iter().filter(|(_, p)| p.arch.vendor() == vendor) {
+    let attentions = programs::attentions().into_iter().map(|(name, _, program)| (name, program));
+    let all = programs::programs().into_iter().chain(attentions);
+    for (name, program) in all.filter(|(_, p)| p.arch.vendor() == vendor) {
         let text = source(&program, "kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
         let groups = program.producers() > 0;
         let instruction = match groups {
@@ -60,12 +62,14 @@ fn compare(file: &str, text: &str) {
 /// The text form, before and after software pipelining, and CUDA C, HIP C or Metal's language.
 #[test]
 fn golden_files_hold() {
-    let all = programs::programs();
+    let attentions = programs::attentions().into_iter().map(|(name, _, program)| (name, program));
+    let all: Vec<_> = programs::programs().into_iter().chain(attentions).collect();
     for (file, extension, wanted) in [
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
         ("sm_90a_bf16", "cu", "sm_90a.bf16.64x64x64.4x1.s4.packed"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
+        ("sm_80_attention", "cu", "sm_80.bf16.attention.128.q128.k64.w8.s2.causal"),
         ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),
     ] {

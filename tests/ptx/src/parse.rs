@@ -96,6 +96,15 @@ pub enum Op {
         d: Vec<Reg>,
         at: Address,
     },
+    /// What another lane of the warp has: that of this number, or of this one exclusive-or the lane's own.
+    Shuffle {
+        xor: bool,
+        d: Reg,
+        a: Operand,
+        lane: Operand,
+        /// The last lane, and which lanes take part: here, all.
+        among: [Operand; 2],
+    },
     Mma {
         half: Half,
         k: usize,
@@ -419,6 +428,14 @@ impl Names {
                     return Err(format!("{name} of {} registers", d.len()));
                 }
                 Ok(Op::LoadMatrices { trans: parts.contains(&"trans"), d, at: self.address(o[1])? })
+            }
+            ["shfl", "sync", how @ ("idx" | "bfly"), "b32"] => {
+                known(5)?;
+                // Whether the other lane is there is said to a register, too; of the whole warp, it always is.
+                let d = self.reg(o[0].split('|').next().unwrap_or_default())?;
+                let (a, lane) = (self.operand(o[1])?, self.operand(o[2])?);
+                let among = [self.operand(o[3])?, self.operand(o[4])?];
+                Ok(Op::Shuffle { xor: how == "bfly", d, a, lane, among })
             }
             ["mma", "sync", "aligned", shape, "row", "col", "f32", ty, same, "f32"] if ty == same => {
                 known(4)?;

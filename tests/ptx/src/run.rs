@@ -179,7 +179,7 @@ impl Group<'_> {
                 self.threads[t].state = State::Done;
                 return Ok(());
             }
-            Op::LoadMatrices { .. } | Op::Mma { .. } => {
+            Op::LoadMatrices { .. } | Op::Mma { .. } | Op::Shuffle { .. } => {
                 self.threads[t].state = State::AwaitsWarp;
                 return Ok(());
             }
@@ -277,6 +277,19 @@ impl Group<'_> {
         let mut went_on = lanes.len();
         let done = match &instr.op {
             Op::Group(op) => self.group_of_warp(first, op).map(|n| went_on = n),
+            Op::Shuffle { xor, d, a, lane, among } => {
+                let part = |t: usize| among.map(|a| self.value(t, a) as u32) != [31, u32::MAX];
+                if lanes.clone().any(part) {
+                    return Err(format!("line {}: a shuffle among part of a warp", instr.line));
+                }
+                let of = |t: usize| self.value(t, *a);
+                let given: Vec<u64> = lanes.clone().map(of).collect();
+                for (own, t) in lanes.clone().enumerate() {
+                    let lane = self.value(t, *lane) as usize ^ if *xor { own } else { 0 };
+                    self.set(t, *d, given[lane % warp::WARP]);
+                }
+                Ok(())
+            }
             Op::LoadMatrices { trans, d, at } => self.load_matrices(first, *trans, d, *at),
             Op::Mma { half, k, d, a, b, c } => {
                 let registers = |operands: &[Operand]| -> Vec<Vec<u32>> {

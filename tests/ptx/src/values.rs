@@ -103,6 +103,13 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     // A NaN is left aside.
     ("min.f32", 2, |a| bits(f(a[0]).min(f(a[1])))),
     ("max.f32", 2, |a| bits(f(a[0]).max(f(a[1])))),
+    // Exactly, though the instruction may be 2 units off; what is below the normal numbers is 0.
+    ("ex2.approx.ftz.f32", 1, |a| {
+        let y = f64::from(f(a[0])).exp2() as f32;
+        bits(if y < f32::MIN_POSITIVE { 0.0 } else { y })
+    }),
+    ("div.rn.f32", 2, |a| bits(f(a[0]) / f(a[1]))),
+    ("rcp.rn.f32", 1, |a| bits(1.0 / f(a[0]))),
     ("copysign.f32", 2, |a| bits(f(a[1]).copysign(f(a[0])))),
     ("selp.b16", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
     ("selp.b32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
@@ -110,6 +117,10 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("selp.s32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
     ("selp.f32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
     ("selp.b64", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("setp.eq.b32", 2, |a| flag(a[0] as u32 == a[1] as u32)),
+    ("setp.ne.b32", 2, |a| flag(a[0] as u32 != a[1] as u32)),
+    ("setp.eq.s16", 2, |a| flag(a[0] as u16 == a[1] as u16)),
+    ("setp.ne.s16", 2, |a| flag(a[0] as u16 != a[1] as u16)),
     ("setp.eq.s32", 2, |a| flag(s(a[0]) == s(a[1]))),
     ("setp.ne.s32", 2, |a| flag(s(a[0]) != s(a[1]))),
     ("setp.lt.s32", 2, |a| flag(s(a[0]) < s(a[1]))),
@@ -134,6 +145,7 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("cvt.s64.s32", 1, |a| Some(i64::from(s(a[0])) as u64)),
     ("cvt.u64.u32", 1, |a| u(a[0] as u32)),
     ("cvt.u32.u64", 1, |a| u(a[0] as u32)),
+    ("cvt.u16.u8", 1, |a| Some(a[0] & 0xff)),
     ("cvt.u16.u32", 1, |a| Some(a[0] & 0xffff)),
     ("cvt.u32.u16", 1, |a| Some(a[0] & 0xffff)),
     ("cvt.f32.f16", 1, |a| bits(f16::from_bits(a[0] as u16).to_f32())),
@@ -200,6 +212,10 @@ mod tests {
         let (one, nan) = (bits(1.0), bits(f32::NAN));
         assert_eq!(made("fma.rn.f32", &[bits(3.0), bits(2.0), one]), Some(bits(7.0)));
         assert_eq!(made("max.f32", &[nan, one]), Some(one));
+        assert_eq!(made("ex2.approx.ftz.f32", &[bits(-3.0)]), Some(bits(0.125)));
+        assert_eq!(made("ex2.approx.ftz.f32", &[bits(-127.0)]), Some(0));
+        assert_eq!(made("ex2.approx.ftz.f32", &[bits(f32::NEG_INFINITY)]), Some(0));
+        assert_eq!(made("rcp.rn.f32", &[bits(-4.0)]), Some(bits(-0.25)));
         // The sign of the first, the size of the second.
         assert_eq!(made("copysign.f32", &[bits(-2.0), one]), Some(bits(-1.0)));
         for (name, with_nan) in

@@ -109,9 +109,29 @@ fn sums_of_ones_are_the_depth() {
 }
 
 #[test]
+fn lanes_see_what_others_have() {
+    let shuffled = |how: &str, lane: &str, members: &str| {
+        let body = format!(
+            "shfl.sync.{how}.b32 %r5|%p1, %r1, {lane}, 31, {members};
+             cvt.u64.u32 %rd2, %r2;
+             add.s64 %rd2, %rd2, %rd1;
+             st.global.u32 [%rd2], %r5;"
+        );
+        made(&body, 64, vec![0; 256])
+    };
+    let first_of = |made: Vec<u8>| made.chunks(4).map(|word| word[0]).collect::<Vec<u8>>();
+    let exchanged: Vec<u8> = (0..64).map(|t| t ^ 2).collect();
+    assert_eq!(first_of(shuffled("bfly", "2", "-1").unwrap()), exchanged);
+    // The same lane of each warp.
+    let same: Vec<u8> = (0..64).map(|t| t / 32 * 32 + 5).collect();
+    assert_eq!(first_of(shuffled("idx", "5", "-1").unwrap()), same);
+    assert!(shuffled("idx", "5", "3").unwrap_err().contains("part of a warp"));
+}
+
+#[test]
 fn what_is_not_known_names_its_line() {
-    let e = Module::parse(&kernel("ex2.approx.ftz.f32 %f1, %f2;")).unwrap_err();
-    assert!(e.contains("line 9") && e.contains("ex2.approx.ftz.f32"), "{e}");
+    let e = Module::parse(&kernel("lg2.approx.ftz.f32 %f1, %f2;")).unwrap_err();
+    assert!(e.contains("line 9") && e.contains("lg2.approx.ftz.f32"), "{e}");
     assert!(Module::parse(&kernel("add.s32 %r99, %r1, %r2;")).unwrap_err().contains("%r99"));
     assert!(Module::parse(&kernel("bra nowhere;")).unwrap_err().contains("nowhere"));
     assert!(fault("mov.u32 %r5, 0; div.u32 %r6, %r1, %r5;", 1).contains("leaves open"));

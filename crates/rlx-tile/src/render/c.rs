@@ -36,8 +36,10 @@ pub fn source(program: &Program, entry: &str) -> Result<String> {
     let prelude = Language(program.arch.vendor()).prelude();
     let mut out = format!("{}{prelude}{}", crate::text::declared(program), instructions(program));
     head(program, entry, &mut out)?;
-    declarations(program, &mut out)?;
-    Body::new(program, &mut out).write()?;
+    let mut body = String::new();
+    Body::new(program, &mut body).write()?;
+    declarations(program, &body, &mut out)?;
+    out.push_str(&body);
     out.push_str("}\n");
     Ok(out)
 }
@@ -95,8 +97,9 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// Workgroup memory, where the workgroup and the lane are, the views of this batch, and registers.
-fn declarations(p: &Program, out: &mut String) -> Result<()> {
+/// Workgroup memory, where the workgroup and the lane are, the views of this batch, and registers. Coordinates that the body does not have are left out:
+/// compilers warn of them.
+fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
     let metal = Language(p.arch.vendor()).metal();
     if metal {
         simdgroup::shared(p, out);
@@ -107,7 +110,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
     for i in sizes(p) {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }
-    out.push_str(&if metal { simdgroup::lane(p) } else { lane(p) });
+    out.push_str(&if metal { simdgroup::lane(p) } else { lane(p, body) });
     let (g, group) = match metal {
         true => (&p.grid, "block.y * blocks.x + block.x"),
         false => (&p.grid, "blockIdx.y * gridDim.x + blockIdx.x"),
@@ -118,7 +121,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
   const u32 group = {group}, plane = group % (rows * cols);
   const u32 band = plane / ({bands}u * cols), within = plane % ({bands}u * cols);
   const u32 height = rows - band * {bands}u < {bands}u ? rows - band * {bands}u : {bands}u;
-  const int group_row = (int)(band * {bands}u + within % height), group_col = (int)(within / height);
+  const int group_row = (int)(band * {bands}u + within % height){group_col};
   const int batch = (int)(group / (rows * cols));
 ",
         size(g.rows),
@@ -128,6 +131,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
         g.tile.1 - 1,
         g.tile.1,
         bands = g.bands,
+        group_col = if body.contains("group_col") { ", group_col = (int)(within / height)" } else { "" },
     );
     let mut rest = "batch".to_string();
     for (i, &s) in g.batch.iter().enumerate().rev() {
@@ -172,12 +176,15 @@ fn declare_tiles(p: &Program, out: &mut String) {
 }
 
 /// Which lane this is, and which warp of its workgroup.
-fn lane(p: &Program) -> String {
+fn lane(p: &Program, body: &str) -> String {
     let (cols, lanes) = (p.warps.1, p.arch.lanes());
     let bits = lanes.ilog2();
     // The producer has no column.
     let warps = match p.producers() {
-        0 => format!("warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols}"),
+        0 if body.contains("warp_col") => {
+            format!("warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols}")
+        }
+        0 => format!("warp_row = (thread >> {bits}) / {cols}"),
         _ => format!("warp_row = thread >> {bits}"),
     };
     format!("  const int thread = (int)threadIdx.x, lane = thread & {};\n  const int {warps};\n", lanes - 1)

@@ -106,17 +106,20 @@ impl AttentionTiling {
     }
 }
 
-/// Tilings of an architecture for heads of so many elements (of keys or values, what is more), for many queries first. None was measured on hardware.
+/// Tilings of an architecture, of which none needs more registers than a lane has, for heads of so many elements (of keys or values, what is more), for many queries first. None was measured on hardware.
 pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
     let stages = if arch.copies_async() { 2 } else { 1 };
     let of = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
-    match (arch.copies_async(), head) {
-        (true, ..=64) => vec![of(128, 64, 4), of(64, 64, 4), of(16, 64, 1)],
-        (true, ..=128) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
-        (true, _) => vec![of(64, 32, 4), of(16, 32, 1)],
-        (false, ..=64) => vec![of(64, 64, 4), of(16, 32, 1)],
-        (false, ..=128) => vec![of(64, 32, 4), of(16, 16, 1)],
-        (false, _) => vec![of(32, 16, 2), of(16, 16, 1)],
+    match (arch, head) {
+        (Arch::Gfx1200, ..=64) => vec![of(64, 32, 4), of(16, 16, 1)],
+        (Arch::Gfx1200, 65..=128) => vec![of(128, 16, 8), of(64, 16, 4)],
+        (Arch::Sm80 | Arch::Sm90a, ..=64) => vec![of(128, 32, 4), of(64, 64, 4), of(16, 64, 1)],
+        (Arch::Sm80 | Arch::Sm90a, 65..=128) => vec![of(128, 64, 8), of(64, 64, 4), of(32, 32, 2)],
+        (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4), of(32, 16, 2)],
+        (Arch::Sm75, ..=64) => vec![of(64, 64, 4), of(16, 16, 1)],
+        (Arch::Sm75, 65..=128) => vec![of(64, 32, 4), of(16, 16, 1)],
+        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it; or lanes do not have weights as operands.
+        _ => Vec::new(),
     }
 }
 

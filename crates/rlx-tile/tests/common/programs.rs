@@ -4,7 +4,8 @@ use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
 use rlx_tile::atom::Atom;
 use rlx_tile::schedule::{
-    Matmul, Operand, Tiling, group_tilings, large_tilings, matmul, matmul_groups, tilings,
+    Attention, Mask, Matmul, Operand, Tiling, attention, attention_tilings, group_tilings, large_tilings,
+    matmul, matmul_groups, tilings,
 };
 use rlx_tile::{Arch, Program};
 
@@ -53,6 +54,34 @@ pub fn programs() -> Vec<(String, Program)> {
         batch.result = Operand { dtype: DType::F32, ..batch.result };
         add(&batch, &tilings[1], "packed.f32_batch");
         add(&gelu(plain), &tilings[0], "packed.bias_gelu");
+    }
+    all
+}
+
+/// Attentions by name, such as `sm_80.bf16.attention.128.q64.k64.w4.s2.causal`: sizes of heads, every tiling of one of them, and each mask.
+pub fn attentions() -> Vec<(String, Attention, Program)> {
+    let mut all = Vec::new();
+    let types = |arch| [DType::F16, DType::BF16].map(|dtype| (arch, dtype));
+    for (arch, dtype) in Arch::ALL.into_iter().flat_map(types) {
+        if Atom::of(arch, dtype).is_none_or(|atom| atom.left_of_sums().is_none()) {
+            continue;
+        }
+        let mut add = |what: &Attention, number: usize, suffix: &str| {
+            let tiling = attention_tilings(arch, what.head_dim)[number];
+            let name =
+                format!("{}.{dtype}.attention.{}.{}.{suffix}", arch.name(), what.head_dim, tiling.name());
+            all.push((name, what.clone(), attention(arch, what, &tiling).unwrap()));
+        };
+        let of = |head, mask| Attention { mask, ..Attention::new(dtype, head) };
+        for head in [64, 128, 256] {
+            for number in 0..attention_tilings(arch, head).len() {
+                add(&of(head, Mask::None), number, "all");
+            }
+        }
+        add(&of(128, Mask::Causal), 0, "causal");
+        add(&of(64, Mask::Given(dtype)), 1, "added");
+        add(&of(64, Mask::Given(DType::Bool)), 1, "bools");
+        add(&Attention { vectors: [1; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
     }
     all
 }

@@ -9,10 +9,11 @@ mod common;
 #[path = "../../../rlx-kernel/tests/kernel_text/compiler.rs"]
 mod compiler;
 
+use common::attention::AttentionCase;
 use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
-use rlx_kernel::interp::Recorded;
+use rlx_kernel::interp::{Binding, Pools, Recorded};
 use rlx_kernel::ir::Stmt;
 use rlx_tile::atom::Vendor;
 use rlx_tile::render::{instructions, source};
@@ -57,10 +58,19 @@ fn text(program: &Program, entry: &str) -> String {
 
 /// What the interpreter makes of a case, in the form that programs of kernels are given; only the size of a workgroup is looked at in the kernel.
 fn record(case: &Case, program: &Program) -> Recorded {
-    let (before, bindings) = case.memory();
-    let (after, _) = case.interpret(program).unwrap();
+    let after = case.interpret(program).unwrap().0;
+    recorded(program, case.describe(), case.uniforms(), case.memory(), after)
+}
+
+fn recorded(
+    program: &Program,
+    name: String,
+    uniforms: Vec<i32>,
+    (before, bindings): (Pools, Vec<Binding>),
+    after: Pools,
+) -> Recorded {
     let kernel = Kernel {
-        name: case.describe(),
+        name,
         buffers: program.buffers.clone(),
         uniforms: program.uniforms.clone(),
         shared: Vec::new(),
@@ -71,8 +81,8 @@ fn record(case: &Case, program: &Program) -> Recorded {
     };
     Recorded {
         kernel: kernel.into(),
-        uniforms: case.uniforms(),
-        groups: (0..interp::workgroups(program, &case.uniforms())).map(|g| g as i64).collect(),
+        groups: (0..interp::workgroups(program, &uniforms)).map(|g| g as i64).collect(),
+        uniforms,
         before: before.0,
         bindings: bindings.iter().map(|b| b.pool).collect(),
         after: after.0,
@@ -81,26 +91,40 @@ fn record(case: &Case, program: &Program) -> Recorded {
 }
 
 fn texts_run(arch: Arch) {
-    let Some(compiler) = compiler::found() else { return };
     let all = std::env::var_os("RLX_TEST_ALL").is_some();
-    let cases: Vec<(Case, Program)> = (0..if all { 5 * CASES } else { CASES })
-        .map(|seed| {
-            let mut g = Gen::new(1000 + seed);
-            let case = Case::random(&mut g, arch);
-            let case = if seed % 4 == 3 { case.with_epilogue(&mut g, Map::BiasGelu) } else { case };
-            let program = case.program();
-            (case, program)
-        })
-        .collect();
-    let texts: Vec<String> = cases.iter().enumerate().map(|(i, (_, p))| text(p, &format!("k{i}"))).collect();
-    let records: Vec<Recorded> = cases.iter().map(|(case, p)| record(case, p)).collect();
+    let cases = (0..if all { 5 * CASES } else { CASES }).map(|seed| {
+        let mut g = Gen::new(1000 + seed);
+        let case = Case::random(&mut g, arch);
+        let case = if seed % 4 == 3 { case.with_epilogue(&mut g, Map::BiasGelu) } else { case };
+        let program = case.program();
+        (record(&case, &program), program)
+    });
+    run(arch, cases);
+}
+
+/// The same of attentions, of which there are fewer: their texts take the compiler longer.
+fn attentions_run(arch: Arch) {
+    let all = std::env::var_os("RLX_TEST_ALL").is_some();
+    let cases = (0..if all { CASES } else { CASES / 3 }).map(|seed| {
+        let case = AttentionCase::random(&mut Gen::new(6000 + seed), arch);
+        let program = case.program();
+        let after = case.interpret(&program).unwrap().0;
+        (recorded(&program, case.describe(), case.uniforms(), case.memory(), after), program)
+    });
+    run(arch, cases);
+}
+
+fn run(arch: Arch, cases: impl Iterator<Item = (Recorded, Program)>) {
+    let Some(compiler) = compiler::found() else { return };
+    let (records, programs): (Vec<Recorded>, Vec<Program>) = cases.unzip();
+    let texts: Vec<String> = programs.iter().enumerate().map(|(i, p)| text(p, &format!("k{i}"))).collect();
     let dialect = match arch.vendor() {
         Vendor::Nvidia => "-DRLX_CUDA",
         Vendor::Amd => "-DRLX_HIP",
         Vendor::Apple => "-DRLX_METAL",
     };
     let made = compiler::Program::new(&compiler, &texts, dialect).run(&records);
-    assert_eq!(made.len(), cases.len());
+    assert_eq!(made.len(), records.len());
     for (record, made) in records.iter().zip(made) {
         assert_eq!(made.fault, [0; 4], "{}", record.kernel.name);
         assert!(made.together, "a barrier that not all lanes reach: {}", record.kernel.name);
@@ -109,6 +133,21 @@ fn texts_run(arch: Arch) {
             assert_eq!(differs, None, "buffer {i} differs from this byte on: {}", record.kernel.name);
         }
     }
+}
+
+#[test]
+fn text_of_attention_for_sm_75_runs_as_interpreted() {
+    attentions_run(Arch::Sm75);
+}
+
+#[test]
+fn text_of_attention_for_sm_80_runs_as_interpreted() {
+    attentions_run(Arch::Sm80);
+}
+
+#[test]
+fn text_of_attention_for_gfx1200_runs_as_interpreted() {
+    attentions_run(Arch::Gfx1200);
 }
 
 #[test]

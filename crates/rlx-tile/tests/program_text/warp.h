@@ -114,6 +114,18 @@ static void mma(float* c, const u32* a, const u32* b) { matrix_instruction(c, b,
 static u32 pack_half(float low, float high) { return (u32)to_half(low) | (u32)to_half(high) << 16; }
 static u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)to_brain(high) << 16; }
 
+// What another lane has, and powers of 2, those below the normal numbers 0.
+static float of_lane(float x, int lane) {
+  show(&x, nullptr);
+  float y = *(const float*)lane_at(lane)[0];
+  simt::barrier();
+  return y;
+}
+static float power_of_2(float x) {
+  float y = (float)exp2((double)x);
+  return y < 1.17549435e-38f ? 0.0f : y;
+}
+
 // Asynchronous copies are done as late as they may be: when a lane waits for them.
 struct Copying { u16* to; const void* from; int bytes; bool inside; };
 static std::vector<std::vector<Copying>> copying[1024];

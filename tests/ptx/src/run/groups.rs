@@ -187,6 +187,7 @@ impl Op {
             Op::Value { a, .. } => operands(a),
             Op::Pack { a, .. } => operands(a),
             Op::Unpack { a, .. } => operands(&[*a]),
+            Op::Shuffle { a, lane, among, .. } => operands(&[*a, *lane, among[0], among[1]]),
             Op::Load { at, .. } | Op::LoadMatrices { at, .. } => operands(&[at.base]),
             Op::Store { a, at, .. } => {
                 operands(a);
@@ -201,7 +202,9 @@ impl Op {
             Op::Parameter { .. } | Op::Branch(_) | Op::Return | Op::Barrier | Op::Commit | Op::Wait(_) => {}
         }
         match self {
-            Op::Value { d, .. } | Op::Pack { d, .. } | Op::Parameter { d, .. } => all.push(*d),
+            Op::Value { d, .. } | Op::Pack { d, .. } | Op::Shuffle { d, .. } | Op::Parameter { d, .. } => {
+                all.push(*d);
+            }
             Op::Unpack { d, .. } => all.extend(d),
             Op::Load { d, .. } | Op::LoadMatrices { d, .. } | Op::Mma { d, .. } => all.extend(d),
             _ => {}

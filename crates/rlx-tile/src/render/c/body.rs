@@ -359,7 +359,7 @@ impl<'a> Body<'a> {
 }
 
 /// Whether a body mentions a variable.
-fn uses(scalar: &Scalar, var: u32) -> bool {
+pub(super) fn uses(scalar: &Scalar, var: u32) -> bool {
     let mut found = false;
     scalar.kernel().for_each_stmt(&mut |s| {
         found |= match s {

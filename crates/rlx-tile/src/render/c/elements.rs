@@ -2,7 +2,7 @@
 
 use rlx_ir::Result;
 
-use super::body::{Body, index, packed};
+use super::body::{Body, index, packed, uses};
 use super::fragments::lane_place;
 use crate::ir::{Fragment, Index, Reduction, Role};
 use crate::scalar::Scalar;
@@ -47,10 +47,15 @@ impl Body<'_> {
         let d = *self.p.fragment(of);
         let rows = atom.sum.rows();
         self.open("{");
-        self.line(&format!("const int row0 = {} + {};", index(at.0), lane_place(&atom.sum, false)));
+        if uses(map, 2) {
+            self.line(&format!("const int row0 = {} + {};", index(at.0), lane_place(&atom.sum, false)));
+        }
+        let column = uses(map, 3);
         match d.role {
             Role::Rows => {
-                self.line(&format!("const int col0 = {};", index(at.1)));
+                if column {
+                    self.line(&format!("const int col0 = {};", index(at.1)));
+                }
                 self.unrolled("i", d.rows / atom.m);
                 for row in 0..rows {
                     let (down, _) = atom.sum.at(0, atom.sum.first_of_row(row));
@@ -60,7 +65,10 @@ impl Body<'_> {
             }
             _ => {
                 let cols = d.cols / atom.n;
-                self.line(&format!("const int col0 = {} + {};", index(at.1), lane_place(&atom.sum, true)));
+                if column {
+                    let place = lane_place(&atom.sum, true);
+                    self.line(&format!("const int col0 = {} + {place};", index(at.1)));
+                }
                 self.unrolled("i", d.rows / atom.m);
                 self.unrolled("j", cols);
                 for e in 0..atom.sum.elements() {
