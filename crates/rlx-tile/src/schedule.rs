@@ -1,9 +1,10 @@
-//! Families of programs: matmul, of warps and of warp groups, and attention, of warps; [`step()`] makes a matmul of a step of LIR.
+//! Families of programs: matmul, of warps and of warp groups, and attention, of warps; [`step()`] makes one of a step of LIR.
 
 mod attention;
 mod matmul;
 mod matmul_groups;
 mod step;
+mod step_attention;
 
 pub use attention::{Attention, AttentionSizes, AttentionTiling, BATCH, Mask, attention, attention_tilings};
 pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};

@@ -147,6 +147,23 @@ fn causal_blocks_are_skipped() {
     assert!(causal.shared * 10 < all.shared * 7, "{causal:?} of {all:?}");
 }
 
+/// Tilings of an architecture give the same bits.
+#[test]
+fn tilings_give_the_same_bits() {
+    for arch in ARCHS {
+        for (head, kind) in [(24, MaskKind::None), (24, MaskKind::Causal), (80, MaskKind::Custom)] {
+            let shape = Shape { queries: 70, head_dim: head, value_dim: head, ..SHAPE };
+            let all = attention_tilings(arch, head as u32);
+            let results = all.iter().map(|&tiling| {
+                let case = AttentionCase::of(&mut Gen::new(9), arch, (DType::F16, tiling), shape, kind);
+                case.interpret(&case.program()).unwrap().0.0.swap_remove(3)
+            });
+            let results: Vec<Vec<u8>> = results.collect();
+            assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{} {head} {kind:?}", arch.name());
+        }
+    }
+}
+
 /// On which architectures lanes have the elements of a left operand as sums.
 #[test]
 fn left_operands_of_sums() {

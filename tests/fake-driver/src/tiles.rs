@@ -2,13 +2,14 @@
 //!
 //! The text says in comments what the program declares; a matmul is made again of that and of its epilogue, which the front end of kernels (`cuda_c`)
 //! compiles. What was read is then rendered: every line but those of the epilogue must be equal to what was given, whose epilogue must be the same
-//! wherever it stands. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
+//! wherever it stands. An attention's bodies are all its own, and its name says what it is. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
 
 use std::fmt::Display;
 
 use rlx_ir::DType;
+use rlx_ir::ops::Unseen;
 use rlx_kernel::ir::{Access, BufferDecl, Ty};
-use rlx_tile::schedule::{Matmul, Operand, Tiling, matmul};
+use rlx_tile::schedule::{Attention, AttentionTiling, Mask, Matmul, Operand, Tiling, attention, matmul};
 use rlx_tile::{Arch, Program, Scalar, render};
 
 use crate::cuda_c::{Compiled, compile_body};
@@ -35,28 +36,96 @@ pub fn compile(source: &str) -> Option<Compiled<Function>> {
 
 fn read(source: &str) -> Compiled<Function> {
     let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
-    let (arch, mut what, tiling) = declared(&lines)?;
-    let text = Text::of(&lines)?;
+    let attention = attention_of(&lines)?;
+    let all = attention.is_some();
+    let program = attention.map_or_else(|| matmul_of(&lines), Ok)?;
+    let head = lines.iter().find(|line| line.starts_with("extern")).ok_or("there is no kernel")?;
+    let name = head.split_once(") ").and_then(|(_, rest)| Some(rest.split_once('(')?.0));
+    let name = name.ok_or("a kernel without a name")?.to_owned();
+    let again = render::source(&program, &name).map_err(said)?;
+    let again: Vec<&str> = again.lines().map(str::trim_start).collect();
+    let compared = |lines: Vec<&'_ str>| -> Compiled<Vec<String>> {
+        let rest = if all { lines } else { Text::of(&lines)?.rest };
+        Ok(rest.into_iter().map(str::to_owned).collect())
+    };
+    let (given, made) = (compared(lines)?, compared(again)?);
+    if let Some((given, made)) = given.iter().zip(&made).find(|(a, b)| a != b) {
+        return Err(format!("{given:?} where the program that was read has {made:?}"));
+    }
+    if given.len() != made.len() {
+        return Err("another number of lines than the program that was read has".to_owned());
+    }
+    Ok(Function { name, program })
+}
+
+/// The matmul of a text, with its epilogue.
+fn matmul_of(lines: &[&str]) -> Compiled<Program> {
+    let (arch, mut what, tiling) = declared(lines)?;
+    let text = Text::of(lines)?;
     if let Some(body) = &text.body {
         let vars = vec![Ty::F32, Ty::I32, Ty::I32, Ty::I32];
         let kernel = compile_body(body, what.all_buffers(), what.all_uniforms(), vars)?;
         what.epilogue = Some(Scalar::from_kernel(kernel).map_err(said)?);
     }
-    let program = matmul(arch, &what, &tiling).map_err(said)?;
-    let head = lines.iter().find(|line| line.starts_with("extern")).ok_or("there is no kernel")?;
-    let name = head.split_once(") ").and_then(|(_, rest)| Some(rest.split_once('(')?.0));
-    let name = name.ok_or("a kernel without a name")?.to_owned();
-    let again = render::source(&program, &name).map_err(said)?;
-    let again_lines: Vec<&str> = again.lines().map(str::trim_start).collect();
-    let again = Text::of(&again_lines)?;
-    let differs = text.rest.iter().zip(&again.rest).find(|(a, b)| a != b);
-    if let Some((given, made)) = differs {
-        return Err(format!("{given:?} where the program that was read has {made:?}"));
+    matmul(arch, &what, &tiling).map_err(said)
+}
+
+/// The attention that a text's name says it is; none where it is a matmul.
+fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
+    let comments = comments(lines);
+    let (name, arch, dtype) = head(&comments)?;
+    let words: Vec<&str> = name.split('.').collect();
+    let &["attention", _, sizes, queries, keys, warps, stages, mask, unseen, scale] = &words[..] else {
+        return Ok(None);
+    };
+    let number_of = |word: &str, mark: char| number(word.trim_start_matches(mark));
+    let (head_dim, value_dim) = sizes.split_once('x').ok_or("heads without sizes")?;
+    let mut vectors = [1; 4];
+    for (i, vector) in vectors.iter_mut().enumerate() {
+        *vector = number(find(&comments, &format!("g{i}"))?.last().copied().unwrap_or_default())?;
     }
-    if text.rest.len() != again.rest.len() {
-        return Err("another number of lines than the program that was read has".to_owned());
-    }
-    Ok(Function { name, program })
+    let bits = u32::from_str_radix(scale.trim_start_matches('x'), 16).map_err(said)?;
+    let what = Attention {
+        dtype,
+        head_dim: number(head_dim)?,
+        value_dim: number(value_dim)?,
+        vectors,
+        scale: f32::from_bits(bits),
+        mask: match mask {
+            "all" => Mask::None,
+            "causal" => Mask::Causal,
+            dtype => Mask::Given(dtype.parse().map_err(|_| format!("mask {dtype:?}"))?),
+        },
+        unseen: match unseen {
+            "zero" => Unseen::Zero,
+            "guard" => Unseen::Guard,
+            "nan" => Unseen::Nan,
+            _ => return Err(format!("unseen {unseen:?}")),
+        },
+    };
+    let tiling = AttentionTiling {
+        queries: number_of(queries, 'q')?,
+        keys: number_of(keys, 'k')?,
+        warps: number_of(warps, 'w')?,
+        stages: number_of(stages, 's')?,
+    };
+    attention(arch, &what, &tiling).map(Some).map_err(said)
+}
+
+/// The words of each comment before a program.
+fn comments<'s>(lines: &[&'s str]) -> Vec<Vec<&'s str>> {
+    let comments = lines.iter().map_while(|line| line.strip_prefix("// "));
+    comments.map(|line| line.split([' ', ',']).filter(|word| !word.is_empty()).collect()).collect()
+}
+
+/// The name, architecture and type of a program.
+fn head<'s>(comments: &[Vec<&'s str>]) -> Compiled<(&'s str, Arch, DType)> {
+    let [program, ..] = comments else { return Err("a program without declarations".to_owned()) };
+    let &["program", name, "for", arch, dtype, "warps", _] = &program[..] else {
+        return Err(format!("{program:?} begins no program"));
+    };
+    let arch = Arch::ALL.into_iter().find(|a| a.name() == arch).ok_or_else(|| format!("{arch:?}"))?;
+    Ok((name, arch, dtype.parse().map_err(|_| format!("type {dtype:?}"))?))
 }
 
 fn said(e: impl Display) -> String {
@@ -109,17 +178,8 @@ fn block(lines: &[&str]) -> Option<usize> {
 
 /// The matmul that the comments declare, without its epilogue.
 fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
-    let comments: Vec<Vec<&str>> = lines
-        .iter()
-        .map_while(|line| line.strip_prefix("// "))
-        .map(|line| line.split([' ', ',']).filter(|word| !word.is_empty()).collect())
-        .collect();
-    let [program, ..] = &comments[..] else { return Err("a program without declarations".to_owned()) };
-    let &["program", name, "for", arch, dtype, "warps", _] = &program[..] else {
-        return Err(format!("{program:?} begins no program"));
-    };
-    let arch = Arch::ALL.into_iter().find(|a| a.name() == arch).ok_or_else(|| format!("{arch:?}"))?;
-    let dtype: DType = dtype.parse().map_err(|_| format!("type {dtype:?}"))?;
+    let comments = comments(lines);
+    let (name, arch, dtype) = head(&comments)?;
     let grid = find(&comments, "grid")?;
     let bands = number(grid.last().copied().unwrap_or_default())?;
     let tiling = tiling(name, bands)?;
@@ -206,6 +266,31 @@ mod tests {
                 (batch, function.program.buffers.len(), function.program.workgroup() / 4),
                 (1, 4, arch.lanes())
             );
+        }
+    }
+
+    /// The text of a causal attention.
+    fn attention_text() -> String {
+        let what = Attention { mask: Mask::Causal, ..Attention::new(DType::BF16, 64) };
+        let tiling = rlx_tile::schedule::attention_tilings(Arch::Sm80, 64)[1];
+        render::source(&attention(Arch::Sm80, &what, &tiling).unwrap(), "k").unwrap()
+    }
+
+    #[test]
+    fn an_attention_is_read_back_and_every_line_counts() {
+        let text = attention_text();
+        let function = compile(&text).expect("a tile program").unwrap();
+        assert_eq!((function.name.as_str(), function.program.buffers.len()), ("k", 4));
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 1..lines.len() {
+            let mut left = lines.clone();
+            left.remove(at);
+            let compiled = compile(&(left.join("\n") + "\n")).unwrap();
+            assert!(compiled.is_err(), "without line {at}: {}", lines[at]);
+        }
+        for (from, to) in [("causal", "all"), ("zero", "nan"), ("q64", "q16"), (" < d1", " < d0")] {
+            let changed = text.replace(from, to);
+            assert!(changed != text && compile(&changed).unwrap().is_err(), "{from} as {to}");
         }
     }
 

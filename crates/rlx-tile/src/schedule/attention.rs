@@ -106,19 +106,21 @@ impl AttentionTiling {
     }
 }
 
-/// Tilings of an architecture, of which none needs more registers than a lane has, for heads of so many elements (of keys or values, what is more), for many queries first. None was measured on hardware.
+/// Tilings of an architecture for heads of so many elements (of keys or values, what is more), for many queries first. All give the same bits: they have as
+/// many keys. None needs more registers than a lane has, unless elements are accessed one by one; none was measured on hardware.
 pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
     let stages = if arch.copies_async() { 2 } else { 1 };
     let of = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
     match (arch, head) {
-        (Arch::Gfx1200, ..=64) => vec![of(64, 32, 4), of(16, 16, 1)],
+        (Arch::Gfx1200, ..=64) => vec![of(64, 32, 4), of(32, 32, 2)],
         (Arch::Gfx1200, 65..=128) => vec![of(128, 16, 8), of(64, 16, 4)],
-        (Arch::Sm80 | Arch::Sm90a, ..=64) => vec![of(128, 32, 4), of(64, 64, 4), of(16, 64, 1)],
-        (Arch::Sm80 | Arch::Sm90a, 65..=128) => vec![of(128, 64, 8), of(64, 64, 4), of(32, 32, 2)],
-        (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4), of(32, 16, 2)],
-        (Arch::Sm75, ..=64) => vec![of(64, 64, 4), of(16, 16, 1)],
-        (Arch::Sm75, 65..=128) => vec![of(64, 32, 4), of(16, 16, 1)],
-        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it; or lanes do not have weights as operands.
+        (Arch::Sm80 | Arch::Sm90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
+        (Arch::Sm80 | Arch::Sm90a, 65..=128) => vec![of(128, 64, 8), of(64, 64, 4)],
+        (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4)],
+        (Arch::Sm75, ..=64) => vec![of(64, 32, 4), of(16, 32, 1)],
+        (Arch::Sm75, 65..=128) => vec![of(64, 32, 4)],
+        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it; or lanes do not have weights as
+        // operands.
         _ => Vec::new(),
     }
 }
@@ -170,6 +172,19 @@ impl Attention {
             all.extend(&strides.batch);
         }
         all
+    }
+
+    /// A name that says everything but how operands are accessed, such as `attention.bf16.64x64.q64.k64.w4.s2.causal.zero.x3e38aa3b`; last are the bits
+    /// of the scale.
+    pub fn name(&self, tiling: &AttentionTiling) -> String {
+        let mask = match self.mask {
+            Mask::None => "all".to_owned(),
+            Mask::Causal => "causal".to_owned(),
+            Mask::Given(dtype) => dtype.to_string(),
+        };
+        let (head, value, bits) = (self.head_dim, self.value_dim, self.scale.to_bits());
+        let unseen = format!("{:?}", self.unseen).to_lowercase();
+        format!("attention.{}.{head}x{value}.{}.{mask}.{unseen}.x{bits:08x}", self.dtype, tiling.name())
     }
 
     fn scalar(
@@ -296,7 +311,7 @@ impl Schedule<'_> {
         fragments.extend([fragment(Role::Rows, rows, 1); 3]);
         fragments.extend((0..parts).map(|_| fragment(Role::Sum, rows, part)));
         Program {
-            name: format!("attention.{}.{}.{}", what.dtype, what.head_dim, t.name()),
+            name: what.name(t),
             arch: self.arch,
             dtype: what.dtype,
             warps: (t.warps, 1),

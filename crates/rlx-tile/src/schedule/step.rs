@@ -1,4 +1,4 @@
-//! A step of LIR as a tile program: a matmul with what stands behind it in its region.
+//! A step of LIR as a tile program: a matmul with what stands behind it in its region, or an attention ([`step_attention`]).
 //!
 //! Operands are read through the step's own views: whether one is transposed, repeated along the batch, and how many of its elements may be
 //! accessed at once follows from its strides. The epilogue is made from the body by the code that makes whole kernels of it
@@ -11,6 +11,7 @@ use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled};
 use rlx_kernel::{TypeSupport, UniformArg};
 
 use super::matmul::{Matmul, Operand, Tiling, large_tilings, matmul, tilings};
+use super::step_attention;
 use crate::atom::{Arch, Atom};
 use crate::ir::Program;
 use crate::scalar::Scalar;
@@ -32,12 +33,19 @@ pub struct StepLaunch {
     pub size: (Extent, Extent),
 }
 
-/// The dispatch of a step around a matmul of f16 or bf16, divided as `tiling` says, or else as suits its sizes.
+/// The dispatch of a step around a matmul of f16 or bf16, or of an attention of these, divided as `tiling` says, or else as suits its sizes.
 ///
 /// # Errors
 /// Why there is none.
 pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<StepLaunch> {
-    let (parts, refused) = (parts(arch, step)?, |why: String| Unscheduled(why));
+    let refused = |why: String| Unscheduled(why);
+    if let Some(attention) = step_attention::parts(step) {
+        let attention = attention?;
+        let suited = attention.tilings(arch)?.first().copied();
+        let tiling = tiling.copied().or(suited).ok_or_else(|| refused("no tilings".to_owned()))?;
+        return attention.launch(arch, &tiling);
+    }
+    let parts = parts(arch, step)?;
     let suited = tilings_for(arch, &parts).first().copied();
     let tiling = tiling.copied().or(suited).ok_or_else(|| refused("no tilings".to_owned()))?;
     let [left, right] = parts.operands;
@@ -75,7 +83,10 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
 /// # Errors
 /// Why it has none.
 pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
-    Ok(tilings_for(arch, &parts(arch, step)?))
+    match step_attention::parts(step) {
+        Some(attention) => attention?.tilings(arch),
+        None => Ok(tilings_for(arch, &parts(arch, step)?)),
+    }
 }
 
 /// Whether steps of [`step()`] multiply elements of this type on the architecture.

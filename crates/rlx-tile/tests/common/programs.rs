@@ -81,7 +81,7 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
         add(&of(128, Mask::Causal), 0, "causal");
         add(&of(64, Mask::Given(dtype)), 1, "added");
         add(&of(64, Mask::Given(DType::Bool)), 1, "bools");
-        add(&Attention { vectors: [1; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
+        add(&Attention { vectors: [2; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
     }
     all
 }

@@ -1,4 +1,4 @@
-// program attention.bf16.128.q128.k64.w8.s2 for sm_80 bf16 warps 8x1
+// program attention.bf16.128x128.q128.k64.w8.s2.causal.zero.x3db504f3 for sm_80 bf16 warps 8x1
 //   b0 bf16 read
 //   b1 bf16 read
 //   b2 bf16 read

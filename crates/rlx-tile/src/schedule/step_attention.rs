@@ -1,0 +1,192 @@
+//! A step of LIR that is an attention, as a tile program.
+//!
+//! Queries, keys, values and mask are read through the step's own views: heads beside each other or above each other, transposes and repeated masks are
+//! strides. A device that claims [`Op::Attention`] must have a program for every step of it, so whether there is one depends on element types,
+//! sizes of heads and the architecture alone ([`step_tilings`](super::step_tilings) of the node with dense operands).
+
+use std::sync::Arc;
+
+use rlx_ir::lir::Operand;
+use rlx_ir::ops::nn::attention::AttentionDims;
+use rlx_ir::ops::{MaskKind, Op};
+use rlx_ir::{DType, Dim, Extent, Node};
+use rlx_kernel::UniformArg;
+use rlx_kernel::schedule::{Arg, Scheduled, StepDesc, Unscheduled};
+
+use super::attention::{Attention, AttentionTiling, BATCH, Mask, attention, attention_tilings};
+use super::matmul::Tiling;
+use super::step::StepLaunch;
+use crate::atom::{Arch, Atom};
+
+/// An attention of a step.
+pub(super) struct Parts<'s> {
+    step: &'s StepDesc,
+    dims: AttentionDims,
+    /// Queries that share a head of keys.
+    groups: usize,
+    what: Attention,
+}
+
+impl AttentionTiling {
+    /// The same in the terms of matmuls, for a result of so many columns: its rows are queries, what is summed over are keys.
+    fn of_result(self, cols: u32) -> Tiling {
+        let tile = (self.queries, cols.next_multiple_of(16), self.keys);
+        Tiling { tile, warps: (self.warps, 1), stages: self.stages, bands: 1 }
+    }
+
+    fn from_result(tiling: &Tiling) -> AttentionTiling {
+        let (queries, _, keys) = tiling.tile;
+        AttentionTiling { queries, keys, warps: tiling.warps.0, stages: tiling.stages }
+    }
+}
+
+/// The attention that a step is; none where it is something else.
+pub(super) fn parts(step: &StepDesc) -> Option<Scheduled<Parts<'_>>> {
+    let mut others =
+        step.graph.nodes().iter().filter(|n| !matches!(n.op, Op::Input { .. } | Op::Result { .. }));
+    match (others.next(), others.next()) {
+        (Some(node @ Node { op: Op::Attention { .. }, .. }), None) => Some(Parts::of(step, node)),
+        _ => None,
+    }
+}
+
+impl<'s> Parts<'s> {
+    fn of(step: &'s StepDesc, node: &Node) -> Scheduled<Self> {
+        let Op::Attention { num_heads, head_dim, mask, scale, unseen } = node.op else {
+            return Err(Unscheduled("no attention".to_owned()));
+        };
+        let shape = |i: usize| step.graph.shape(node.inputs[i]);
+        let dims = AttentionDims::of(num_heads, head_dim, shape(0), shape(1), shape(2));
+        let dims = dims.map_err(|e| Unscheduled(e.to_string()))?;
+        let mask = match (mask, step.inputs.get(3)) {
+            (MaskKind::None, None) => Mask::None,
+            (MaskKind::Causal, None) => Mask::Causal,
+            (MaskKind::Custom, Some(mask)) => Mask::Given(mask.dtype),
+            _ => return Err(Unscheduled(format!("a mask of kind {mask:?}"))),
+        };
+        let dtype = node.shape.dtype();
+        let fits =
+            |size: usize| u32::try_from(size).map_err(|_| Unscheduled("heads are too large".to_owned()));
+        let what = Attention {
+            dtype,
+            head_dim: fits(dims.head_dim)?,
+            value_dim: fits(dims.value_dim)?,
+            vectors: [1; 4],
+            scale: scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32),
+            mask,
+            unseen,
+        };
+        let groups = dims.heads / dims.kv_heads;
+        Ok(Parts { step, dims, groups, what })
+    }
+
+    /// Its tilings, the largest that suits the number of queries first. All give the same bits.
+    pub(super) fn tilings(&self, arch: Arch) -> Scheduled<Vec<Tiling>> {
+        let (what, cols) = (&self.what, self.what.value_dim);
+        if Atom::of(arch, what.dtype).is_none() || !matches!(what.dtype, DType::F16 | DType::BF16) {
+            return Err(Unscheduled(format!("{} has no matrix instruction of {}", arch.name(), what.dtype)));
+        }
+        let all = attention_tilings(arch, what.head_dim.max(cols));
+        let mut all: Vec<Tiling> = all.into_iter().map(|tiling| tiling.of_result(cols)).collect();
+        let queries = self.dims.queries.extent().as_const().unwrap_or(i64::MAX);
+        let suited = all.iter().position(|tiling| tiling.suits(queries, i64::MAX));
+        let first = suited.unwrap_or(all.len().saturating_sub(1));
+        all.rotate_left(first);
+        // What cannot be made with dense operands cannot be made with others either.
+        let made = |tiling: &Tiling| attention(arch, what, &AttentionTiling::from_result(tiling));
+        match all.first().map(made) {
+            None => Err(Unscheduled(format!("{} has no tiling for such heads", arch.name()))),
+            Some(Err(e)) => Err(Unscheduled(e.to_string())),
+            Some(Ok(_)) => Ok(all),
+        }
+    }
+
+    /// The dispatch of the step, divided as `tiling` says.
+    pub(super) fn launch(mut self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
+        let (dims, groups) = (self.dims.clone(), Extent::Const(self.groups as i64));
+        let (queries, keys) = (dims.queries.extent(), dims.keys.extent());
+        let batch = [dims.batch.extent(), Extent::Const(dims.kv_heads as i64), groups];
+        let sizes = [dims.head_dim, dims.head_dim, dims.value_dim, dims.value_dim];
+        let mut bindings: Vec<Arg> = (0..3).map(Arg::Input).collect();
+        bindings.push(Arg::Output(0));
+        let all = [queries, keys, keys - queries].into_iter().chain(batch);
+        let mut uniforms: Vec<UniformArg> = all.map(UniformArg::Extent).collect();
+        for (i, (&arg, size)) in bindings.iter().zip(sizes).enumerate() {
+            let (of, own_heads) = (self.operand(arg), matches!(i, 0 | 3));
+            let rows = Rows::of(of, size as i64, if own_heads { self.groups } else { 0 })?;
+            self.what.vectors[i] = rows.vector(of.view.offset, size as i64);
+            uniforms.extend(rows.uniforms(arg, of));
+        }
+        if let Some(mask) = self.step.inputs.get(3) {
+            bindings.push(Arg::Input(3));
+            uniforms.extend(self.mask_rows(mask).uniforms(Arg::Input(3), mask));
+        }
+        let own = AttentionTiling::from_result(tiling);
+        let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
+        let groups = batch.iter().fold(queries.ceil_div(i64::from(own.queries)), |n, &d| n * d);
+        let size = (queries, Extent::Const(i64::from(self.what.value_dim)));
+        Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups, tiling: *tiling, size })
+    }
+
+    fn operand(&self, arg: Arg) -> &'s Operand {
+        match arg {
+            Arg::Input(i) => &self.step.inputs[i],
+            Arg::Output(i) => &self.step.outputs[i],
+        }
+    }
+
+    /// The mask, which is repeated where it has one element for all.
+    fn mask_rows(&self, mask: &Operand) -> Rows {
+        let (view, scores) = (&mask.view, self.dims.scores());
+        let skip = scores.len() - view.dims.len();
+        let stride = |at: usize| match at.checked_sub(skip) {
+            Some(own) => {
+                view.strides[own] * Dim::from(view.dims[own]).extent().broadcast_factor(scores[at].extent())
+            }
+            None => Extent::Const(0),
+        };
+        let head = stride(1);
+        Rows { row: stride(2), col: stride(3), batch: [stride(0), head * self.groups as i64, head] }
+    }
+}
+
+/// Where the rows of an operand are.
+struct Rows {
+    row: Extent,
+    col: Extent,
+    batch: [Extent; BATCH],
+}
+
+impl Rows {
+    /// Those of queries, keys, values or the result; `groups` of their heads share one of keys, or with 0, all of those that share it have one.
+    fn of(of: &Operand, size: i64, groups: usize) -> Scheduled<Rows> {
+        let strides = &of.view.strides;
+        let (item, row, col, head) = match **strides {
+            [item, row, col] => (item, row, col, col * size),
+            [item, head, row, col] => (item, row, col, head),
+            _ => return Err(Unscheduled("an operand that has not three or four dimensions".to_owned())),
+        };
+        let shared = match groups {
+            0 => [head, Extent::Const(0)],
+            n => [head * n as i64, head],
+        };
+        Ok(Rows { row, col, batch: [item, shared[0], shared[1]] })
+    }
+
+    /// How many neighbouring elements may be accessed at once.
+    fn vector(&self, offset: Extent, size: i64) -> u32 {
+        let together = |v: i64| {
+            let whole = |e: Extent| e.ceil_div(v) * v == e;
+            let strides = [offset, self.row, Extent::Const(size)];
+            strides.iter().chain(&self.batch).all(|&e| whole(e))
+        };
+        let neighbours = self.col == Extent::Const(1);
+        [8, 4, 2].into_iter().find(|&v| neighbours && together(v)).map_or(1, |v| v as u32)
+    }
+
+    fn uniforms(&self, arg: Arg, of: &Operand) -> impl Iterator<Item = UniformArg> {
+        let base = UniformArg::Base { operand: arg, offset: of.view.offset };
+        let strides = [self.row, self.col].into_iter().chain(self.batch);
+        std::iter::once(base).chain(strides.map(UniformArg::Extent))
+    }
+}
