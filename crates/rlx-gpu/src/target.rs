@@ -54,7 +54,11 @@ impl Target for GpuTarget {
     }
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
-        self.kernels.claim(node, graph)
+        let whole = |of: MatrixUnits| tiles::takes_whole(node, graph, of, &self.kernels.limits);
+        match self.matrix_units.is_some_and(whole) {
+            true => Claim::Native,
+            false => self.kernels.claim(node, graph),
+        }
     }
 
     fn pool_spec(&self) -> PoolSpec {
@@ -70,9 +74,12 @@ impl Target for GpuTarget {
         takes && self.kernels.fuses(anchor, op, graph)
     }
 
-    /// A library reads memory, and so do tiles: their copies run ahead of what is computed.
+    /// A library reads memory, and so do tiles, those of attention among them: their copies run ahead of what is computed.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
-        self.matmul(anchor, graph) == By::Kernels && self.kernels.fuses_producer(producer, anchor, graph)
+        let attention = matches!(anchor.op, Op::Attention { .. });
+        !attention
+            && self.matmul(anchor, graph) == By::Kernels
+            && self.kernels.fuses_producer(producer, anchor, graph)
     }
 
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {

@@ -1,9 +1,12 @@
-//! Matmuls on matrix units: steps whose schedule is a tile program instead of kernels.
+//! Matmuls and attention on matrix units: steps whose schedule is a tile program instead of kernels.
 //!
 //! Where a device's language has matrix instructions ([`GpuApi::matrix_units`](crate::GpuApi::matrix_units)), every matmul of a type that they multiply is
 //! a program of [`rlx_tile`], whatever its sizes are: [`TileLaunches::take`] decides by the step alone. So which instruction computes a result, and in
 //! which order it sums, follows from the type and the architecture; tunings and limits choose among tilings, which all give the same bits. Steps of
 //! which `rlx_tile` makes nothing (integers, vectors, several results) keep their kernels.
+//!
+//! Attention is claimed as a whole where there is a program for its types and sizes of heads ([`takes_whole`]); elsewhere the compiler decomposes it, and its
+//! parts have kernels.
 //!
 //! Where rows or columns are open, a step has a few programs, and the numbers of a run choose: prefill wants large tiles, a decoder's one row small ones.
 //!
@@ -16,6 +19,7 @@ use std::sync::Arc;
 
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{LirModule, Step};
+use rlx_ir::{Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, KernelHash, KernelTarget};
 use rlx_tile::schedule::{StepLaunch, Tiling, step, step_tilings};
@@ -98,6 +102,12 @@ fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
         && shared <= most
 }
 
+/// Whether every step of such a node, which has no kernels, is done by a tile program.
+pub fn takes_whole(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
+    let desc = StepDesc::of_node(node, graph).ok().filter(|_| matches!(node.op, Op::Attention { .. }));
+    desc.is_some_and(|desc| of_desc(desc, units, limits).next().is_some())
+}
+
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.
 fn launches(
     of: &Step,
@@ -105,11 +115,18 @@ fn launches(
     units: MatrixUnits,
     limits: &DeviceLimits,
 ) -> impl Iterator<Item = (Tiling, StepLaunch)> {
-    let desc = StepDesc::of(of, lir).ok();
-    let tilings = desc.as_ref().and_then(|desc| step_tilings(units.arch, desc).ok()).unwrap_or_default();
-    let limits = *limits;
+    StepDesc::of(of, lir).ok().into_iter().flat_map(move |desc| of_desc(desc, units, limits))
+}
+
+/// The same of a step as schedules see it.
+fn of_desc(
+    desc: StepDesc,
+    units: MatrixUnits,
+    limits: &DeviceLimits,
+) -> impl Iterator<Item = (Tiling, StepLaunch)> {
+    let (tilings, limits) = (step_tilings(units.arch, &desc).unwrap_or_default(), *limits);
     tilings.into_iter().filter_map(move |tiling| {
-        let launch = step(units.arch, desc.as_ref()?, Some(&tiling)).ok()?;
+        let launch = step(units.arch, &desc, Some(&tiling)).ok()?;
         fits(&launch.program, units, &limits).then_some((tiling, launch))
     })
 }

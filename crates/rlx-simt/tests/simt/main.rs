@@ -1,6 +1,7 @@
 //! CUDA and ROCm: on the fake driver in any case, and on a GPU where one is.
 #![cfg(target_os = "linux")]
 
+mod attention;
 mod blas;
 mod blas_rejections;
 mod common;

@@ -1,0 +1,183 @@
+//! Attention of f16 and bf16 on matrix units, on the fake driver's GPUs: whole where there is a program for it, decomposed elsewhere, and right either way.
+
+use std::sync::Arc;
+
+use rlx_backend::testing::disagreement;
+use rlx_backend::{Backend, ExecutableGraph};
+use rlx_driver::Device;
+use rlx_ir::lir::StepKind;
+use rlx_ir::op::Unseen;
+use rlx_ir::ops::MaskKind;
+use rlx_ir::oracle::Bindings;
+use rlx_ir::tensor::Elements;
+use rlx_ir::testing::{Case, Gen, random_bindings};
+use rlx_ir::{DType, DimBinding, Graph, LirModule, Op, OpKind, Value, sym, text};
+use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_simt::SimtBackend;
+
+use crate::common::{Fake, everything, fake, second_gpu, set_params};
+
+/// The fake GPUs whose lanes have weights as operands, and whether they multiply bf16.
+const MODELS: [(Device, usize, bool); 3] =
+    [(Device::Cuda, 0, true), (Device::Cuda, 2, false), (Device::Rocm, 2, true)];
+
+/// Others: without matrix units, MFMA, and WMMA of gfx11.
+const OTHERS: [(Device, usize); 4] =
+    [(Device::Cuda, 3), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 3)];
+
+fn module(graph: &Graph, backend: &SimtBackend) -> Arc<LirModule> {
+    let options = CompileOptions::default();
+    let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options);
+    Arc::new(pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir)
+}
+
+/// How many steps are whole attentions.
+fn whole(lir: &LirModule) -> usize {
+    let is = |kind: &StepKind| matches!(kind, StepKind::Op(op) if op.kind() == OpKind::Attention);
+    lir.steps.iter().filter(|step| is(&step.kind)).count()
+}
+
+fn compiled(lir: Arc<LirModule>, backend: &SimtBackend, graph: &Graph) -> Box<dyn ExecutableGraph> {
+    backend.compile(lir, &CompileOptions::default()).unwrap_or_else(|e| panic!("{e}\n{graph}"))
+}
+
+/// Compiles, and runs three times, the second and third as a graph; how many steps were whole attentions, and as many tile programs at least.
+fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> usize {
+    let lir = module(graph, backend);
+    let attentions = whole(&lir);
+    let mut exec = compiled(lir, backend, graph);
+    set_params(&mut *exec, bindings).unwrap();
+    let before = Fake::get().tile_runs();
+    for round in 0..3 {
+        if let Some(why) = disagreement(graph, bindings, &mut *exec) {
+            panic!("{} run {round}: {why}\n{graph}", backend.name());
+        }
+    }
+    assert!(Fake::get().tile_runs() - before >= 3 * attentions as u64, "{}\n{graph}", backend.name());
+    attentions
+}
+
+/// A random attention with every mask, grouped heads, both layouts, and heads of 1 to 80 elements.
+fn random_case(g: &mut Gen, dtype: DType) -> Case {
+    let (kv_heads, groups) = (g.size(1..=2), g.size(1..=2));
+    let head = |g: &mut Gen| if g.chance(0.5) { 8 * g.size(1..=10) } else { g.size(1..=20) };
+    let (head_dim, value_dim) = (head(g), head(g));
+    let (batch, queries, keys) = (g.size(1..=2), g.size(1..=24), g.size(1..=40));
+    let num_heads = kv_heads * groups;
+    let operand = |g: &mut Gen, heads: usize, seq: usize, size: usize| {
+        let dims = if g.chance(0.5) { vec![batch, seq, heads * size] } else { vec![batch, heads, seq, size] };
+        g.value(dtype, &dims, -1.0..1.0)
+    };
+    let mut inputs = vec![
+        operand(g, num_heads, queries, head_dim),
+        operand(g, kv_heads, keys, head_dim),
+        operand(g, kv_heads, keys, value_dim),
+    ];
+    let mask: MaskKind = g.variant();
+    if mask == MaskKind::Custom {
+        let full = [batch, num_heads, queries, keys];
+        let mut dims: Vec<usize> = full.iter().map(|&d| if g.chance(0.3) { 1 } else { d }).collect();
+        let drop = g.size(0..=2);
+        dims.drain(..drop);
+        let of = if g.chance(0.5) { DType::Bool } else { dtype };
+        let mut values = g.value(of, &dims, -2.0..2.0);
+        if let Elements::Float(v) = &mut values.elements {
+            v.iter_mut().filter(|_| g.chance(0.3)).for_each(|x| *x = f64::NEG_INFINITY);
+        }
+        inputs.push(values);
+    }
+    let (scale, unseen): (_, Unseen) = (g.chance(0.3).then_some(0.25), g.variant());
+    Case::new(Op::Attention { num_heads, head_dim, mask, scale, unseen }, inputs)
+}
+
+#[test]
+fn random_attentions_are_whole_and_agree_with_the_oracle() {
+    let _alone = second_gpu();
+    for (device, ordinal, brain) in MODELS {
+        let backend = fake(device, ordinal);
+        for seed in 0..if everything() { 100 } else { 16 } {
+            let mut g = Gen::new(seed + 1000 * ordinal as u64);
+            let dtype = if brain { g.pick(&[DType::F16, DType::BF16]) } else { DType::F16 };
+            let (graph, bindings) = random_case(&mut g, dtype).graph();
+            assert_eq!(check(&graph, &bindings, &backend), 1, "{device} {ordinal} seed {seed}\n{graph}");
+        }
+    }
+}
+
+/// Whether an attention is whole follows from its type and the architecture.
+#[test]
+fn other_types_and_devices_decompose() {
+    let _alone = second_gpu();
+    let one = |dtype, seed| random_case(&mut Gen::new(seed), dtype).graph();
+    for seed in 0..4 {
+        for (device, ordinal, brain) in MODELS {
+            let (graph, bindings) = one(DType::F32, seed);
+            assert_eq!(check(&graph, &bindings, &fake(device, ordinal)), 0, "{device} {ordinal} f32");
+            let (graph, bindings) = one(DType::BF16, seed);
+            let whole = check(&graph, &bindings, &fake(device, ordinal));
+            assert_eq!(whole, usize::from(brain), "{device} {ordinal} bf16");
+        }
+        for (device, ordinal) in OTHERS {
+            let (graph, bindings) = one(DType::F16, seed);
+            assert_eq!(check(&graph, &bindings, &fake(device, ordinal)), 0, "{device} {ordinal}");
+        }
+    }
+}
+
+/// Projections, heads, attention, a projection and a residual, over open sizes.
+fn block(mask: &str) -> Graph {
+    let body = format!(
+        "%0 = Input {{name=\"x\"}} : [2, seq, 64] f16 %1 = Param {{name=\"q\"}} : [64, 64] f16 \
+         %2 = Param {{name=\"k\"}} : [64, 64] f16 %3 = Param {{name=\"v\"}} : [64, 64] f16 \
+         %4 = Param {{name=\"o\"}} : [64, 64] f16 \
+         %5 = MatMul(%0, %1) : [2, seq, 64] f16 %6 = MatMul(%0, %2) : [2, seq, 64] f16 \
+         %7 = MatMul(%0, %3) : [2, seq, 64] f16 \
+         %8 = Attention(%5, %6, %7) {{num_heads=4, head_dim=16, mask={mask}, scale=none, unseen=Zero}} : [2, seq, 64] f16 \
+         %9 = MatMul(%8, %4) : [2, seq, 64] f16 %10 = Binary.Add(%9, %0) : [2, seq, 64] f16 return %10"
+    );
+    text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
+}
+
+#[test]
+fn a_block_over_open_sizes_takes_the_tiles_that_suit_a_run() {
+    let _alone = second_gpu();
+    for (device, ordinal, _) in MODELS {
+        let backend = fake(device, ordinal);
+        for mask in ["None", "Causal"] {
+            let graph = block(mask);
+            for count in [1, 17, 70] {
+                let bindings = random_bindings(&graph, &DimBinding::from_pairs(&[(sym::SEQ, count)]), 7);
+                assert_eq!(check(&graph, &bindings, &backend), 1, "{device} {ordinal} {mask} {count}");
+            }
+        }
+    }
+}
+
+/// What the target says of the step, and to the tuner: all variants give the same bits.
+#[test]
+fn tilings_are_variants_with_the_same_bits() {
+    let _alone = second_gpu();
+    let backend = fake(Device::Cuda, 0);
+    let (q, mut g) = (vec![1, 2, 70, 24], Gen::new(3));
+    let inputs: Vec<Value> = (0..3).map(|_| g.value(DType::F16, &q, -1.0..1.0)).collect();
+    let (mask, unseen) = (MaskKind::Causal, Unseen::Zero);
+    let op = Op::Attention { num_heads: 2, head_dim: 24, mask, scale: None, unseen };
+    let (graph, bindings) = Case::new(op, inputs).graph();
+    let (lir, options) = (module(&graph, &backend), CompileOptions::default());
+    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    assert_eq!(
+        key.variants,
+        ["tiles.sm_80.64x32x64.4x1.s2", "tiles.sm_80.16x32x64.1x1.s2", "tiles.sm_80.128x32x64.8x1.s2"]
+    );
+    let told = backend.target(&options).unwrap().schedule(&lir.steps[0], &lir);
+    assert_eq!(told.as_ref(), Some(&key.variants[0]));
+    let mut results = Vec::new();
+    for variant in 0..key.variants.len() {
+        let mut tuning = rlx_backend::tuning::Tuning::default();
+        tuning.choose(&key, variant);
+        let cache = rlx_backend::CompileCache { tuning, ..Default::default() };
+        let mut exec = backend.compile_cached(Arc::clone(&lir), &options, &cache).unwrap();
+        results.push(rlx_backend::testing::run(&mut *exec, &bindings).unwrap());
+    }
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+}
