@@ -15,15 +15,14 @@ use rlx_ir::{DType, DimBinding, Graph, LirModule, Op, OpKind, Value, sym, text};
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_simt::SimtBackend;
 
-use crate::common::{Fake, everything, fake, second_gpu, set_params};
+use crate::common::{everything, fake, second_gpu, set_params};
 
 /// The fake GPUs whose lanes have weights as operands, and whether they multiply bf16.
 const MODELS: [(Device, usize, bool); 3] =
     [(Device::Cuda, 0, true), (Device::Cuda, 2, false), (Device::Rocm, 2, true)];
 
-/// Others: without matrix units, MFMA, and WMMA of gfx11.
-const OTHERS: [(Device, usize); 4] =
-    [(Device::Cuda, 3), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 3)];
+/// Others: MFMA, and WMMA of gfx11. (`tiles.rs` asks GPUs without matrix units, too.)
+const OTHERS: [(Device, usize); 2] = [(Device::Rocm, 0), (Device::Rocm, 1)];
 
 fn module(graph: &Graph, backend: &SimtBackend) -> Arc<LirModule> {
     let options = CompileOptions::default();
@@ -41,19 +40,17 @@ fn compiled(lir: Arc<LirModule>, backend: &SimtBackend, graph: &Graph) -> Box<dy
     backend.compile(lir, &CompileOptions::default()).unwrap_or_else(|e| panic!("{e}\n{graph}"))
 }
 
-/// Compiles, and runs three times, the second and third as a graph; how many steps were whole attentions, and as many tile programs at least.
+/// Compiles, and runs three times, the second and third as a graph; how many steps were whole attentions, which have no kernels.
 fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> usize {
     let lir = module(graph, backend);
     let attentions = whole(&lir);
     let mut exec = compiled(lir, backend, graph);
     set_params(&mut *exec, bindings).unwrap();
-    let before = Fake::get().tile_runs();
     for round in 0..3 {
         if let Some(why) = disagreement(graph, bindings, &mut *exec) {
             panic!("{} run {round}: {why}\n{graph}", backend.name());
         }
     }
-    assert!(Fake::get().tile_runs() - before >= 3 * attentions as u64, "{}\n{graph}", backend.name());
     attentions
 }
 
@@ -102,6 +99,11 @@ fn random_attentions_are_whole_and_agree_with_the_oracle() {
             assert_eq!(check(&graph, &bindings, &backend), 1, "{device} {ordinal} seed {seed}\n{graph}");
         }
     }
+}
+
+/// How many attentions of a type stay whole on a device, of one.
+pub fn stays_whole(dtype: DType, backend: &SimtBackend) -> usize {
+    whole(&module(&random_case(&mut Gen::new(1), dtype).graph().0, backend))
 }
 
 /// Whether an attention is whole follows from its type and the architecture.
