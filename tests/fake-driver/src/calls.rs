@@ -21,7 +21,7 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
     /// How many of them were of a library for matmuls.
     static BLAS_CALLS: Cell<u64> = const { Cell::new(0) };
-    /// How many tile programs ran while this thread waited.
+    /// How many tile programs this thread launched.
     static TILE_RUNS: Cell<u64> = const { Cell::new(0) };
     /// The rows of a tile of the last one.
     static TILE_ROWS: Cell<u64> = const { Cell::new(0) };
@@ -54,18 +54,18 @@ pub fn blas_count() -> u64 {
     BLAS_CALLS.get()
 }
 
-/// Notes that a tile program ran, whose tiles have so many rows.
+/// Notes that a tile program was launched, whose tiles have so many rows.
 pub fn count_tiles(rows: u32) {
     TILE_RUNS.set(TILE_RUNS.get() + 1);
     TILE_ROWS.set(u64::from(rows));
 }
 
-/// The rows of a tile of the last tile program that ran while this thread waited.
+/// The rows of a tile of the last tile program that this thread launched.
 pub fn tile_rows() -> u64 {
     TILE_ROWS.get()
 }
 
-/// How many tile programs ran while this thread waited.
+/// How many tile programs this thread launched.
 pub fn tile_count() -> u64 {
     TILE_RUNS.get()
 }

@@ -513,7 +513,7 @@ pub extern "C" fn rlx_fake_calls() -> u64 {
     calls::count()
 }
 
-/// How many tile programs ran while this thread waited.
+/// How many tile programs this thread launched.
 #[unsafe(no_mangle)]
 pub extern "C" fn rlx_fake_tile_runs() -> u64 {
     calls::tile_count()

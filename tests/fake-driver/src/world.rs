@@ -400,6 +400,12 @@ impl Context {
         {
             host.fill(POISON);
         }
+        // Now: who waits may be another thread.
+        if let Work::Launch { code, .. } = &work
+            && let Code::Tiles(program) = &**code
+        {
+            crate::calls::count_tiles(program.grid.tile.0);
+        }
         self.stream(stream)?.pending.push_back(work);
         Ok(())
     }
@@ -524,7 +530,6 @@ impl Context {
                 if rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
                     return Err(wrong(format!("a grid of {groups} workgroups, the program has more")));
                 }
-                crate::calls::count_tiles(program.grid.tile.0);
                 let ran = rlx_tile::interp::run(program, &uniforms, &mut self.pools, &bindings);
                 return ran.map(drop).map_err(|e| wrong(e.to_string()));
             }

@@ -116,8 +116,8 @@ fn prototype<'h>(header: &'h str, name: &str) -> Option<Vec<&'h str>> {
 }
 
 /// Compares a table with a header; says how many functions.
-fn compare(
-    rows: &[Row],
+fn compare<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
     vendor: Vendor,
     header: &str,
     renamed: &dyn Fn(&str) -> Option<&'static str>,
@@ -164,7 +164,7 @@ fn cudas_headers_declare_what_is_called() {
     // What a program calls `cuGraphInstantiate` is the function below.
     let renamed = |name: &str| (name == "cuGraphInstantiateWithFlags").then_some("cuGraphInstantiate");
     let driver = header(&folders, "cuda.h").expect("it is there where CUDA's headers are");
-    assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 37);
+    assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 38);
     if let Some(compiler) = header(&folders, "nvrtc.h") {
         assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8);
     }
@@ -200,8 +200,17 @@ fn cublaslt_has_what_is_called() {
 fn hips_headers_declare_what_is_called() {
     let Some(folders) = paths("RLX_HIP_INCLUDE") else { return };
     let read = |name: &str| header(&folders, name).expect("it is there where HIP's headers are");
-    assert_eq!(compare(DRIVER, Vendor::Hip, &read("hip/hip_runtime_api.h"), &|_| None), 35);
     assert_eq!(compare(COMPILER, Vendor::Hip, &read("hip/hiprtc.h"), &|_| None), 8);
+    let driver = read("hip/hip_runtime_api.h");
+    // Debian 12 has HIP 5.2, which has all but the names of errors.
+    let newest = ["hipDrvGetErrorName", "hipDrvGetErrorString"];
+    let old = prototype(&code(&driver), newest[0]).is_none();
+    if old {
+        println!("@skip 1 HIP's header is older than {newest:?}");
+    }
+    let left_out = |row: &&Row| old && row.name(Vendor::Hip).is_some_and(|name| newest.contains(&name));
+    let rows = DRIVER.iter().filter(|row| !left_out(row));
+    assert_eq!(compare(rows, Vendor::Hip, &driver, &|_| None), if old { 33 } else { 35 });
 }
 
 #[test]
