@@ -231,10 +231,13 @@ impl Inverting {
     }
 }
 
+/// Whether two numbers compare so.
+type Holds = fn(f32, f32) -> bool;
+
 #[test]
 fn negated_comparisons_with_nan_survive_a_compiler_that_inverts_them() {
     let x = [f32::NAN, -1.0, 0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN, -0.0];
-    let comparisons: [(Cmp, fn(f32, f32) -> bool); 4] = [
+    let comparisons: [(Cmp, Holds); 4] = [
         (Cmp::Lt, |x, y| x < y),
         (Cmp::Le, |x, y| x <= y),
         (Cmp::Gt, |x, y| x > y),
