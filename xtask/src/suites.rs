@@ -252,7 +252,7 @@ pub const SUITES: &[Suite] = &[
         ..suite(
             "nvrtc",
             "generated CUDA C compiles for sm_75 to sm_120; machine code of tile programs as committed",
-            900,
+            1200,
             What::Nvrtc,
         )
     },
