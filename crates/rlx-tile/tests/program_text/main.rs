@@ -1,5 +1,5 @@
 //! The text of programs runs: CUDA C and HIP C, compiled by the machine's C++ compiler with the instructions of a warp written in C++ (`warp.h`), makes of the
-//! same memory what the interpreter makes of it, to the bit. Everything else of the text is unchanged. Metal's language is compiled as it is, on a standard
+//! same memory what the interpreter makes of it, to the bit. Everything else of the text is unchanged, but that workgroup memory whose size a launch gives has it here. Metal's language is compiled as it is, on a standard
 //! library of ours, but for one word: where workgroup memory is declared.
 //!
 //! Without a C++ compiler (`CXX`, else `c++`) the tests are skipped by name; where `CI=true` that is a failure.
@@ -53,7 +53,9 @@ fn text(program: &Program, entry: &str) -> String {
         atom.k,
         program.arch.lanes()
     );
+    let given = format!("__shared__ __align__(128) u16 dynamic[{}];", program.dynamic_bytes() / 2);
     text.replace(&instructions, &format!("{defines}{}", include_str!("warp.h")))
+        .replace("extern __shared__ __align__(128) u16 dynamic[];", &given)
 }
 
 /// What the interpreter makes of a case, in the form that programs of kernels are given; only the size of a workgroup is looked at in the kernel.
