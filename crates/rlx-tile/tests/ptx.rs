@@ -1,7 +1,7 @@
 //! What NVRTC makes of programs runs on an emulator of PTX (`rlx-ptx`), and makes of the same memory what the interpreter makes of it, to the bit: what a
 //! program's text says and what the vendor's compiler understands are held together without a GPU.
 //!
-//! The PTX of two small programs is committed (`golden/small_*.ptx`; `RLX_BLESS=1` with `RLX_NVRTC` writes it again) and runs with every test command. Random
+//! The PTX of some small programs is committed (`golden/*.ptx`; `RLX_BLESS=1` with `RLX_NVRTC` writes it again) and runs with every test command. Random
 //! programs are compiled where `RLX_NVRTC` names the folder of NVRTC's package, as suite `nvrtc` does.
 
 mod common;
@@ -136,12 +136,7 @@ fn small_attention() -> (AttentionCase, Program, PathBuf) {
 #[test]
 fn committed_ptx_of_attention_means_what_is_interpreted() {
     let (case, program, path) = small_attention();
-    if std::env::var_os("RLX_BLESS").is_some()
-        && let Some(made) = compiled(Arch::Sm80, &[source(&program, "kernel").unwrap()])
-    {
-        std::fs::write(&path, &made[0]).unwrap();
-    }
-    let ptx = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let ptx = committed(Arch::Sm80, &program, &path);
     check_attention(&case, &program, &ptx);
     // Without them it is something else.
     for name in ["shfl.sync", "ex2.approx", "max.f32"] {
@@ -179,6 +174,16 @@ fn nvrtc_for_sm_90a_means_what_is_interpreted() {
     }
 }
 
+/// The committed PTX of a program, written again where that is asked for.
+fn committed(arch: Arch, program: &Program, path: &Path) -> String {
+    if std::env::var_os("RLX_BLESS").is_some()
+        && let Some(made) = compiled(arch, &[source(program, "kernel").unwrap()])
+    {
+        std::fs::write(path, &made[0]).unwrap();
+    }
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
 /// A plain matmul by the smallest tiling: two tiles and an edge in each direction, three steps of the depth.
 fn small(arch: Arch, dtype: DType) -> Case {
     let tiling = *tilings(arch).last().unwrap();
@@ -196,12 +201,7 @@ fn committed_runs(arch: Arch, dtype: DType) {
     let (case, name) = (small(arch, dtype), format!("small_{}_{dtype}.ptx", arch.name()));
     let program = case.program();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(&name);
-    if std::env::var_os("RLX_BLESS").is_some()
-        && let Some(made) = compiled(arch, &[source(&program, "kernel").unwrap()])
-    {
-        std::fs::write(&path, &made[0]).unwrap();
-    }
-    let ptx = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let ptx = committed(arch, &program, &path);
     check(&case, &program, &ptx);
 }
 
@@ -224,12 +224,7 @@ fn small_groups() -> (GroupCase, Program, PathBuf) {
 #[test]
 fn committed_ptx_for_sm_90a_means_what_is_interpreted() {
     let (case, program, path) = small_groups();
-    if std::env::var_os("RLX_BLESS").is_some()
-        && let Some(made) = compiled(Arch::Sm90a, &[source(&program, "kernel").unwrap()])
-    {
-        std::fs::write(&path, &made[0]).unwrap();
-    }
-    let ptx = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let ptx = committed(Arch::Sm90a, &program, &path);
     check_groups(&case, &program, &ptx);
 }
 
