@@ -1,6 +1,6 @@
 //! Depthwise convolution of NHWC images.
 //!
-//! It goes over output lines, sixteen channels and four positions at a time; a task is one output line of
+//! It goes over output lines, some positions and vectors of sixteen channels at a time; a task is one output line of
 //! one image. 16-bit floats are widened as they are read and rounded as they are written. The sum of a window is taken in ascending kernel position.
 
 use std::ops::Range;
@@ -46,6 +46,14 @@ impl Windows {
         first..self.kernel[d].min(room).max(first)
     }
 
+    /// The output positions of axis `d` whose windows are all within the image.
+    fn whole(&self, d: usize) -> Range<usize> {
+        let span = self.kernel[d].saturating_sub(1) * self.dilation[d] + 1;
+        let first = self.pad[d].div_ceil(self.stride[d]);
+        let end = (self.size[d] + self.pad[d]).checked_sub(span).map_or(0, |last| last / self.stride[d] + 1);
+        first..end.min(self.out[d])
+    }
+
     /// The image coordinate of kernel position `k` of the window at `o`; it must be inside.
     #[inline(always)]
     pub(crate) fn coordinate(&self, d: usize, o: usize, k: usize) -> usize {
@@ -62,10 +70,13 @@ pub struct WindowPass<T = f32> {
     pub weights: *const T,
     /// A bias per channel.
     pub bias: Option<*const T>,
-    /// Applied to the result, if that is f32.
+    /// Applied to the result; if that is not f32, bounds alone.
     pub activation: Option<Unary>,
     /// The images.
     pub input: *const T,
+    /// After how many lines the input begins again, where it is a ring buffer that holds the last lines of an image; `usize::MAX` for images
+    /// as a whole.
+    pub wrap: usize,
     /// The result, `[images, out_h, out_w, channels]`.
     pub output: *mut T,
 }
@@ -86,9 +97,6 @@ impl<T: Packed> WindowPass<T> {
     }
 }
 
-/// Output positions computed together, sharing each load of a weight.
-const WIDTH: usize = 4;
-
 struct Lines<'a, T> {
     pass: &'a WindowPass<T>,
     tasks: Range<usize>,
@@ -99,29 +107,32 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (pass, w) = (self.pass, &self.pass.windows);
-        let activation = pass.activation.filter(|_| T::GROUP == 1);
         // Bounds are applied in registers.
-        let clip = activation.and_then(bounds);
+        let clip = pass.activation.and_then(bounds);
+        let function = pass.activation.filter(|_| clip.is_none() && T::GROUP == 1);
+        let whole = w.whole(1);
         for task in self.tasks {
             let (image, y) = (task / w.out[0], task % w.out[0]);
             let rows = w.inside(0, y);
+            let first = if rows.is_empty() { 0 } else { image * w.size[0] + w.coordinate(0, y, rows.start) };
+            let line = if pass.wrap == usize::MAX { first } else { first % pass.wrap };
             let mut x = 0;
             while x < w.out[1] {
-                let columns = w.inside(1, x);
-                // Neighbours go together where all their windows hold the same positions.
-                let together = x + WIDTH <= w.out[1] && (1..WIDTH).all(|i| w.inside(1, x + i) == columns);
-                let at = Place { image, y, x, rows: rows.clone(), columns };
+                let inside = whole.contains(&x);
+                let columns = if inside { 0..w.kernel[1] } else { w.inside(1, x) };
+                let left = if inside { whole.end - x } else { 1 };
+                let at = Place { task, line, x, rows: rows.clone(), columns };
                 // SAFETY: `WindowPass::run`'s promises.
-                unsafe {
-                    if together {
-                        positions::<S, T, WIDTH>(s, pass, &at, clip);
-                    } else {
-                        positions::<S, T, 1>(s, pass, &at, clip);
+                x += unsafe {
+                    match left {
+                        8.. if S::GEMM_ROWS > 6 => positions::<S, T, 8, 2>(s, pass, &at, clip),
+                        4.. if S::GEMM_ROWS > 6 => positions::<S, T, 4, 4>(s, pass, &at, clip),
+                        4.. => positions::<S, T, 4, 2>(s, pass, &at, clip),
+                        _ => positions::<S, T, 1, 4>(s, pass, &at, clip),
                     }
-                }
-                x += if together { WIDTH } else { 1 };
+                };
             }
-            if let Some(op) = activation.filter(|_| clip.is_none()) {
+            if let Some(op) = function {
                 let len = w.out[1] * w.channels;
                 // SAFETY: the line was just written.
                 unsafe {
@@ -135,54 +146,92 @@ impl<T: Packed> Kernel for Lines<'_, T> {
 
 /// An output position, and the kernel positions of its window that are within the image.
 struct Place {
-    image: usize,
-    y: usize,
+    task: usize,
+    /// The input's line under the first of the rows.
+    line: usize,
     x: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-/// Computes N neighbouring output positions, all channels.
+/// Computes N neighbouring output positions, all channels, V vectors at a time: so many sums that a multiply-add need not wait for the
+/// one before. Gives N.
 #[inline(always)]
-unsafe fn positions<S: Simd, T: Packed, const N: usize>(
+unsafe fn positions<S: Simd, T: Packed, const N: usize, const V: usize>(
     s: S,
     pass: &WindowPass<T>,
     at: &Place,
     clip: Option<(f32, f32)>,
+) -> usize {
+    let c = pass.windows.channels;
+    let mut ch = 0;
+    // SAFETY: the caller's promise; ch + lanes ≤ c.
+    unsafe {
+        while ch + V * LANES <= c {
+            sums::<S, T, N, V>(s, pass, at, ch, LANES, clip);
+            ch += V * LANES;
+        }
+        while ch + LANES <= c {
+            sums::<S, T, N, 1>(s, pass, at, ch, LANES, clip);
+            ch += LANES;
+        }
+        if ch < c {
+            sums::<S, T, N, 1>(s, pass, at, ch, c - ch, clip);
+        }
+    }
+    N
+}
+
+/// Computes N neighbouring output positions of V vectors of `lanes` channels from `ch` on.
+#[inline(always)]
+unsafe fn sums<S: Simd, T: Packed, const N: usize, const V: usize>(
+    s: S,
+    pass: &WindowPass<T>,
+    at: &Place,
+    ch: usize,
+    lanes: usize,
+    clip: Option<(f32, f32)>,
 ) {
     let w = &pass.windows;
     let c = w.channels;
-    let mut ch = 0;
-    while ch < c {
-        let lanes = (c - ch).min(LANES);
-        // SAFETY: the caller's promise; all pixels are within the image and ch + lanes ≤ c.
-        unsafe {
-            let start = match pass.bias {
-                Some(b) => T::load(s, b.add(ch), lanes),
-                None => s.zero(),
-            };
-            let mut acc = [start; N];
-            for ky in at.rows.clone() {
-                let line = (at.image * w.size[0] + w.coordinate(0, at.y, ky)) * w.size[1];
-                for kx in at.columns.clone() {
-                    let p = pass.input.add((line + w.coordinate(1, at.x, kx)) * c + ch);
-                    let weight = T::load(s, pass.weights.add((ky * w.kernel[1] + kx) * c + ch), lanes);
-                    for i in 0..N {
-                        let x = T::load(s, p.add(i * w.stride[1] * c), lanes);
-                        acc[i] = s.mul_add(x, weight, acc[i]);
+    // SAFETY: the caller's promise; all pixels are within the image and the channels below c.
+    unsafe {
+        let mut acc = [[s.zero(); N]; V];
+        if let Some(bias) = pass.bias {
+            for (v, acc) in acc.iter_mut().enumerate() {
+                *acc = [T::load(s, bias.add(ch + v * LANES), lanes); N];
+            }
+        }
+        let mut line = at.line;
+        let x = at.x * w.stride[1];
+        for ky in at.rows.clone() {
+            let start = pass.input.wrapping_add(line * w.size[1] * c + ch);
+            let weights = pass.weights.add(ky * w.kernel[1] * c + ch);
+            for kx in at.columns.clone() {
+                let p = start.wrapping_add((x + kx * w.dilation[1] - w.pad[1]) * c);
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    let weight = T::load(s, weights.add(kx * c + v * LANES), lanes);
+                    for (i, acc) in acc.iter_mut().enumerate() {
+                        let x = T::load(s, p.add(i * w.stride[1] * c + v * LANES), lanes);
+                        *acc = s.mul_add(x, weight, *acc);
                     }
                 }
             }
-            let out = pass.output.add(((at.image * w.out[0] + at.y) * w.out[1] + at.x) * c + ch);
-            for i in 0..N {
-                let x = match clip {
-                    Some((lo, hi)) => math::clip(s, acc[i], lo, hi),
-                    None => acc[i],
-                };
-                T::store(s, out.add(i * c), lanes, x);
+            line += w.dilation[0];
+            if line >= pass.wrap {
+                line -= pass.wrap;
             }
         }
-        ch += lanes;
+        let out = pass.output.add((at.task * w.out[1] + at.x) * c + ch);
+        for (v, acc) in acc.into_iter().enumerate() {
+            for (i, sum) in acc.into_iter().enumerate() {
+                let x = match clip {
+                    Some((lo, hi)) => math::clip(s, sum, lo, hi),
+                    None => sum,
+                };
+                T::store(s, out.add(i * c + v * LANES), lanes, x);
+            }
+        }
     }
 }
 
@@ -242,6 +291,7 @@ mod tests {
                     bias: bias.map(|b| b.as_ptr()),
                     activation: Some(Unary::Relu),
                     input: x.as_ptr(),
+                    wrap: usize::MAX,
                     output: out.as_mut_ptr(),
                 };
                 let tasks = windows.tasks();

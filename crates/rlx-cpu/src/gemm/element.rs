@@ -30,6 +30,9 @@ pub unsafe trait Packed: Copy + Send + Sync + 'static {
     /// One element as f32.
     fn widen(self) -> f32;
 
+    /// Whether this number is one of the type's.
+    fn holds(x: f32) -> bool;
+
     /// Nothing.
     fn zero() -> Self;
 
@@ -76,6 +79,9 @@ unsafe impl Packed for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
+    }
+    fn holds(_: f32) -> bool {
+        true
     }
     #[inline(always)]
     fn zero() -> f32 {
@@ -136,6 +142,9 @@ unsafe impl Packed for bf16 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self.to_f32()
+    }
+    fn holds(x: f32) -> bool {
+        bf16::from_f32(x).to_f32() == x
     }
     #[inline(always)]
     fn zero() -> bf16 {
@@ -199,6 +208,9 @@ unsafe impl Packed for f16 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self.to_f32()
+    }
+    fn holds(x: f32) -> bool {
+        f16::from_f32(x).to_f32() == x
     }
     #[inline(always)]
     fn zero() -> f16 {

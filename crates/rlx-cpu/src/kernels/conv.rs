@@ -20,6 +20,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
 use super::depthwise::{self, is_depthwise};
 use super::epilogue::Tail;
 use super::matmul::{is_packed, packed_bytes, run_gemm};
@@ -31,7 +32,9 @@ use super::{
 };
 use crate::alloc::Buffer;
 use crate::formats;
-use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, PANEL, Packed, Strided, TileSizes, WinogradTile};
+use crate::gemm::{
+    self, Ahead, Bias, ConvRows, Epilogue, Gemm, PANEL, Packed, Rows, Strided, TileSizes, WinogradTile,
+};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::allocate;
 
@@ -362,6 +365,43 @@ impl StepKernel for Conv {
         Ok(())
     }
 
+    fn lines(&self) -> Option<LineForm> {
+        let s = self.shape.as_ref()?;
+        let row = match s.route {
+            Route::Matmul(row) => row,
+            Route::Windows | Route::Bordered => return None,
+        };
+        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1;
+        if !alone || !self.tail.is_epilogue() {
+            return None;
+        }
+        let size = self.dtype.size_bytes();
+        Some(LineForm {
+            images: s.batch,
+            lines: [s.out[1]; 2],
+            bytes: [s.channels, s.filters].map(|channels| s.out[2] * channels * size),
+            dense: [row == s.channels as isize, s.c_stride == s.filters],
+            window: LineWindow::ONE,
+            weights: self.group_bytes(s)?,
+            x: s.x,
+            y: s.y,
+        })
+    }
+
+    fn part(&self, cx: &RunCx<'_, '_>) -> Option<Part> {
+        let s = self.shape.as_ref()?;
+        let Route::Matmul(row_stride) = s.route else { return None };
+        packed_type!(
+            self.dtype,
+            T => {
+                let rows = Strided { ptr: cx.ptr::<T>(s.x).cast_const(), row_stride };
+                let gemm = Gemm { ahead: Ahead::Nothing, ..self.gemm(cx, s, 0, cx.ptr(s.w), rows) };
+                Some(T::part(PartOf::Product(gemm, s.out[2])))
+            },
+            _ => None
+        )
+    }
+
     fn weights(&self) -> Upcoming {
         let s = self.shape.as_ref().filter(|s| s.packed)?;
         let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.channels), _ => s.channels);
@@ -462,6 +502,29 @@ impl Conv {
         }
     }
 
+    /// The matmul of a group's filters with these rows.
+    fn gemm<R: Rows<Element: Packed>>(
+        &self,
+        cx: &RunCx<'_, '_>,
+        s: &Shape,
+        group: usize,
+        b: *const f32,
+        rows: R,
+    ) -> Gemm<R> {
+        Gemm {
+            m: s.batch * s.out.iter().product::<usize>(),
+            n: s.filters,
+            k: s.channels,
+            rows,
+            b,
+            c: cx.ptr::<R::Element>(s.y).wrapping_add(group * s.filters),
+            c_stride: s.c_stride,
+            epilogue: self.epilogue(cx, s, group),
+            tile_sizes: self.tile_sizes,
+            ahead: cx.ahead(self.next),
+        }
+    }
+
     unsafe fn product<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
@@ -472,33 +535,14 @@ impl Conv {
     ) {
         let isa = cx.isa;
         let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
-        let ahead = cx.ahead(self.next);
         let windows = self.windows(s, input, zeros);
-        let plain = Gemm {
-            m: s.batch * s.out.iter().product::<usize>(),
-            n: s.filters,
-            k: s.channels,
-            rows: windows,
-            b,
-            c: cx.ptr::<T>(s.y).wrapping_add(group * s.filters),
-            c_stride: s.c_stride,
-            epilogue: self.epilogue(cx, s, group),
-            tile_sizes: self.tile_sizes,
-            ahead,
-        };
         // SAFETY: the caller's promise: windows are within the image or read the zeros.
         unsafe {
             match s.route {
-                Route::Windows => run_gemm(cx, isa, s.worth, &plain),
+                Route::Windows => run_gemm(cx, isa, s.worth, &self.gemm(cx, s, group, b, windows)),
                 Route::Matmul(row_stride) => {
-                    let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, .. } = plain;
                     let rows = Strided { ptr: input, row_stride };
-                    run_gemm(
-                        cx,
-                        isa,
-                        s.worth,
-                        &Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead },
-                    );
+                    run_gemm(cx, isa, s.worth, &self.gemm(cx, s, group, b, rows));
                 }
                 Route::Bordered => {
                     let [h, w] = self.bordered(s);
@@ -512,7 +556,8 @@ impl Conv {
                         pad: [windows.pad[0], 0, 0],
                         ..windows
                     };
-                    run_gemm(cx, isa, s.worth, &Gemm { k: s.kernel[2] * c, rows, ..plain });
+                    let plain = self.gemm(cx, s, group, b, rows);
+                    run_gemm(cx, isa, s.worth, &Gemm { k: s.kernel[2] * c, ..plain });
                 }
             }
         }

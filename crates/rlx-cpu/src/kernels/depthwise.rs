@@ -4,12 +4,13 @@
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 
+use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
 use super::epilogue::Tail;
 use super::matmul::is_packed;
-use super::region::Anchored;
+use super::region::{Anchored, EpilogueSpec};
 use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
 use crate::formats;
-use crate::gemm::{Bias, Packed};
+use crate::gemm::{Bias, Packed, bounds};
 use crate::layout::{At, Bound, Layout};
 use crate::window::{WindowPass, Windows};
 
@@ -91,12 +92,20 @@ pub(super) fn image(b: &Bound) -> Result<[usize; 4]> {
     }
 }
 
+/// Whether all that follows a depthwise convolution is bounds that the type can hold: what is rounded after them is what is rounded before.
+/// 16-bit floats are rounded after each op, and the region's own program does so for all others.
+fn keeps_bounds(e: &EpilogueSpec, dtype: DType) -> bool {
+    let holds = |x: f32| packed_type!(dtype, T => T::holds(x), _ => false);
+    e.activation.is_none_or(|f| bounds(f).is_some_and(|(low, high)| holds(low) && holds(high)))
+}
+
 impl StepKernel for Depthwise {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        // 16-bit floats are rounded after each op, by the region's own program.
-        let long = self.dtype == DType::F32;
-        let simple = |e: &super::region::EpilogueSpec| long && e.alpha == 1.0 && e.combine.is_none();
-        let (result, mut needs) = self.tail.bind(cx, self.dtype, &simple)?;
+        let (dtype, long) = (self.dtype, self.dtype == DType::F32);
+        let simple = |e: &EpilogueSpec| {
+            e.alpha == 1.0 && e.combine.is_none() && (long || e.bias.is_none() && keeps_bounds(e, dtype))
+        };
+        let (result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let ([images, h, width, channels], [n, oh, ow, c]) = (image(x)?, image(&result)?);
         let kernel = pair(&w.dims()[2..], 1);
@@ -154,18 +163,61 @@ impl StepKernel for Depthwise {
         }
         Ok(())
     }
+
+    fn lines(&self) -> Option<LineForm> {
+        let s = self.bound.as_ref().filter(|s| s.packed && self.tail.is_epilogue())?;
+        let w = &s.windows;
+        let line = w.channels * self.dtype.size_bytes();
+        Some(LineForm {
+            images: w.images,
+            lines: [w.size[0], w.out[0]],
+            bytes: [w.size[1] * line, w.out[1] * line],
+            dense: [true; 2],
+            window: LineWindow {
+                kernel: w.kernel[0],
+                stride: w.stride[0],
+                dilation: w.dilation[0],
+                before: w.pad[0],
+            },
+            weights: w.kernel[0] * w.kernel[1] * line,
+            x: s.x,
+            y: s.y,
+        })
+    }
+
+    fn part(&self, cx: &RunCx<'_, '_>) -> Option<Part> {
+        let s = self.bound.as_ref()?;
+        packed_type!(
+            self.dtype,
+            T => Some(T::part(PartOf::Windows(self.pass::<T>(cx, s, cx.ptr(s.w))))),
+            _ => None
+        )
+    }
 }
 
 impl Depthwise {
-    /// # Safety
-    /// As [`StepKernel::run`]; the operands must be of `T`.
-    unsafe fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Numbers) {
+    /// The whole convolution with packed weights.
+    fn pass<T: Packed>(&self, cx: &RunCx<'_, '_>, s: &Numbers, weights: *const T) -> WindowPass<T> {
         let epilogue = self.tail.epilogue::<T>(cx);
         let bias = match (s.bias, epilogue.bias) {
             (Some(at), _) => Some(cx.ptr::<T>(at).cast_const()),
             (None, Bias::PerColumn(p)) => Some(p),
             (None, _) => None,
         };
+        WindowPass {
+            windows: s.windows,
+            weights,
+            bias,
+            activation: epilogue.activation,
+            input: cx.ptr(s.x),
+            wrap: usize::MAX,
+            output: cx.ptr(s.y),
+        }
+    }
+
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`.
+    unsafe fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Numbers) {
         // SAFETY: the caller's promise; scratch was asked for when the step was bound.
         unsafe {
             let weights = if s.packed {
@@ -175,15 +227,7 @@ impl Depthwise {
                 pack_weights(cx.ptr::<T>(s.w), &s.weights, to);
                 to
             };
-            let pass = WindowPass {
-                windows: s.windows,
-                weights,
-                bias,
-                activation: epilogue.activation,
-                input: cx.ptr(s.x),
-                output: cx.ptr(s.y),
-            };
-            let isa = cx.isa;
+            let (isa, pass) = (cx.isa, self.pass::<T>(cx, s, weights));
             cx.parallel(s.worth, s.windows.tasks(), &|range, _| pass.run(isa, range));
         }
     }

@@ -105,6 +105,11 @@ impl Tail {
         self.0.as_ref().map_or(0, |behind| behind.scratch)
     }
 
+    /// Whether the anchor's kernel does it all while it writes an element, if there is anything to do.
+    pub(crate) fn is_epilogue(&self) -> bool {
+        self.0.as_ref().is_none_or(|behind| behind.bound.is_some())
+    }
+
     /// The epilogue for the anchor's kernel.
     pub(crate) fn epilogue<T>(&self, cx: &RunCx<'_, '_>) -> Epilogue<T> {
         self.0.as_ref().and_then(|behind| behind.bound).map_or(Epilogue::NONE, |bound| bound.epilogue(cx))

@@ -6,6 +6,7 @@
 
 mod arg_reduce;
 pub(crate) mod attention;
+pub(crate) mod bands;
 mod bit_cast;
 #[cfg(feature = "blas")]
 mod blas_matmul;
@@ -78,6 +79,7 @@ use crate::journal::Journal;
 use crate::layout::{At, Bound};
 use crate::memory::Place;
 use crate::pool::Run;
+use bands::{LineForm, Part};
 
 /// What compiling a step may look at.
 pub(crate) struct CompileCx<'a> {
@@ -192,6 +194,17 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
     unsafe fn journal(&self, cx: &RunCx<'_, '_>, journal: &mut Journal) -> Result<()> {
         let _ = (cx, journal);
         Err(Error::new(ErrorKind::Internal, "a step that replaces no part of an operand"))
+    }
+
+    /// How it computes lines of an image alone, if it can as it is bound.
+    fn lines(&self) -> Option<LineForm> {
+        None
+    }
+
+    /// What it does to lines, if it has [`StepKernel::lines`].
+    fn part(&self, cx: &RunCx<'_, '_>) -> Option<Part> {
+        let _ = cx;
+        None
     }
 
     /// The packed weights it reads: place, depth and panels.

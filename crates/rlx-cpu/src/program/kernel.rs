@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rlx_backend::extents::{ExtentTable, Values};
-use rlx_ir::lir::{LirModule, Step, StepKind};
+use rlx_ir::lir::{BufferKind, LirModule, Step, StepKind};
 use rlx_ir::op::PackFormat;
 use rlx_ir::{Error, ErrorKind, Result};
 
@@ -22,6 +22,39 @@ pub(crate) struct Kernel {
     apart: Box<[(usize, usize)]>,
     /// Whether it has something to do even where no output has an element: it counts, or packs.
     always: bool,
+    /// How it hands values to its neighbours.
+    pub(super) joined: Joined,
+}
+
+/// Whether a value is of two neighbouring steps alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Joined {
+    /// The step's only result is read by the next step, and nothing else uses it.
+    pub(crate) to_next: bool,
+    /// The same of the step before.
+    pub(crate) to_previous: bool,
+}
+
+impl Joined {
+    /// Of each step of a run.
+    pub(super) fn all(lir: &LirModule) -> Vec<Joined> {
+        let mut uses = vec![0usize; lir.buffers.len()];
+        let operands = lir.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs));
+        operands
+            .chain(lir.outputs.iter().map(|slot| &slot.operand))
+            .for_each(|o| uses[o.buffer.index()] += 1);
+        let mut all = vec![Joined::default(); lir.steps.len()];
+        for (i, pair) in lir.steps.windows(2).enumerate() {
+            let [result] = &pair[0].outputs[..] else { continue };
+            let own = uses[result.buffer.index()] == 2
+                && lir.buffers[result.buffer.index()].kind == BufferKind::Arena
+                && pair[1].inputs.iter().any(|input| input.is_same_as(result));
+            if own && pair[1].outputs.len() == 1 {
+                (all[i].to_next, all[i + 1].to_previous) = (true, true);
+            }
+        }
+        all
+    }
 }
 
 /// The operands of a step that is being bound.
@@ -96,6 +129,7 @@ impl Kernel {
         let apart = step.shared_buffers().filter(|&(a, b)| open(a) || open(b)).collect();
         let counts = matches!(&step.kind, StepKind::Op(op) if op.def().counted(op).is_some());
         let always = counts || operands[inputs..].iter().any(|out| out.format.is_some());
-        Ok(Kernel { prototype, operands, inputs: inputs as u32, apart, always })
+        let joined = Joined::default();
+        Ok(Kernel { prototype, operands, inputs: inputs as u32, apart, always, joined })
     }
 }

@@ -12,7 +12,10 @@ pub(crate) mod scratch;
 mod sequence;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_bands;
 mod threads;
+mod together;
 pub(crate) mod tuned;
 
 use std::sync::Arc;
@@ -23,7 +26,7 @@ use rlx_ir::{Error, ErrorKind, LirModule, Result};
 use rlx_opt::PoolSpec;
 
 use self::device::Cpu;
-use self::kernel::Kernel;
+use self::kernel::{Joined, Kernel};
 pub(crate) use self::threads::Threads;
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
@@ -46,12 +49,16 @@ pub(crate) fn program(
     check_pools(&lir)?;
     let cpu = Cpu::new(&lir, isa, threads.clone(), pool)?;
     let mut programs = Programs::default();
+    let joined = Joined::all(&lir);
     let body = |lir| -> Result<Arc<dyn BodyProgram>> {
         let threads = threads.clone();
         Ok(Arc::new(program(Arc::new(lir), isa, threads, PoolSpec::default(), &Tuning::default())?))
     };
     Program::new(lir, cpu, &format!("cpu {isa}"), |cpu, lir, at, step, table| {
         let mut kernel = Kernel::new(step, lir, table, isa, &body, &mut programs)?;
+        if !at.init {
+            kernel.joined = joined[at.index];
+        }
         if !at.init && !tuning.is_empty() {
             let key = tuned::tuning_key(lir, step, isa, &cpu.threads);
             let tile_sizes =

@@ -1,4 +1,4 @@
-//! Debug builds: every operand of every step is within the memory that its base points to.
+//! Which bytes operands touch. Debug builds check that every operand of every step is within the memory that its base points to.
 //!
 //! Views are checked against their buffers when they are bound, and buffers are placed by the plan. This checks the sum
 //! of it all with addresses, just before a kernel gets them: that the base is set, and that the bytes between the first
@@ -14,7 +14,7 @@ use crate::memory::Place;
 /// The bytes of a buffer that an operand touches; packed buffers have a layout that only kernels know.
 #[derive(Debug, Clone)]
 pub(super) struct Touched {
-    buffer: usize,
+    pub(super) buffer: usize,
     bytes: Range<isize>,
 }
 
@@ -33,6 +33,14 @@ impl Touched {
         }
         let empty = operand.layout.dims().contains(&0);
         Touched { buffer: operand.at.buffer as usize, bytes: low..if empty { low } else { high + size } }
+    }
+}
+
+impl Touched {
+    /// Where that is.
+    pub(super) fn addresses(&self, places: &[Place]) -> Range<usize> {
+        let at = |offset: isize| places[self.buffer].address().wrapping_offset(offset).addr();
+        at(self.bytes.start)..at(self.bytes.end)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use rlx_backend::StepProfile;
 use rlx_backend::executor::{Run, Step};
 use rlx_backend::extents::Values;
 use rlx_ir::clock::Instant;
@@ -9,10 +10,12 @@ use rlx_ir::progress::{Progress, Stage};
 use rlx_ir::{ErrorKind, NodeId, Result};
 
 use super::device::{Cpu, Queue};
-use super::kernel::{Kernel, Operands};
+use super::kernel::{Joined, Kernel, Operands};
 use super::ranges::{Touched, check_ranges};
 use super::scratch::ScratchSizes;
+use super::together::Together;
 use crate::gemm::PANEL;
+use crate::kernels::bands::{Bands, MOST_PARTS};
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
 use crate::pool::{Run as Helpers, Wake};
 
@@ -27,15 +30,19 @@ const WAKE_NANOS: f64 = 150_000.0;
 const CACHED: usize = 256 << 10;
 
 /// A step bound to numbers.
-struct BoundStep {
-    kernel: Box<dyn StepKernel>,
+pub(super) struct BoundStep {
+    pub(super) kernel: Box<dyn StepKernel>,
     node: NodeId,
     updates_input: bool,
     /// Whether there is nothing to compute.
     idle: bool,
     needs: Needs,
-    /// In debug builds: what it touches, to be checked.
-    touched: Vec<Touched>,
+    /// What it touches, inputs first: in debug builds, to be checked, and of steps that may be computed in bands.
+    pub(super) touched: Vec<Touched>,
+    /// Whether what it writes is the next step's alone, and what it reads the step's before.
+    joined: Joined,
+    /// How it and the steps behind it are computed in bands, if they are.
+    bands: Option<Box<Bands>>,
 }
 
 /// The steps of a program, bound to the same dimensions.
@@ -77,6 +84,8 @@ impl Sequence {
                 idle: like.is_some_and(|like| like.idle),
                 needs: like.map_or_else(Needs::default, |like| like.needs),
                 touched: like.map_or_else(Vec::new, |like| like.touched.clone()),
+                joined: step.kernel.joined,
+                bands: like.and_then(|like| like.bands.clone()),
             }
         };
         Sequence {
@@ -95,7 +104,7 @@ impl Sequence {
         let bound = &mut self.steps[at];
         step.operands(values, &mut self.operands)?;
         let Operands { inputs, outputs, formats } = &self.operands;
-        if cfg!(debug_assertions) {
+        if cfg!(debug_assertions) || bound.joined != Joined::default() {
             let plain = inputs.iter().zip(formats).filter(|(_, format)| format.is_none()).map(|(o, _)| o);
             bound.touched.clear();
             bound.touched.extend(plain.chain(outputs.iter()).map(Touched::of));
@@ -120,6 +129,12 @@ impl Sequence {
             bound.iter().for_each(|&at| self.seal_one(at));
         } else {
             self.seal_all();
+        }
+        let mut sealed = 0;
+        for &at in &bound {
+            if at >= sealed {
+                sealed = self.seal_bands(at);
+            }
         }
         bound.clear();
         self.unsealed = bound;
@@ -158,6 +173,30 @@ impl Sequence {
         }
     }
 
+    /// Sees which of the joined steps around this one are computed in bands; gives the first step behind them.
+    fn seal_bands(&mut self, at: usize) -> usize {
+        let joined = |i: usize| self.steps[i].joined.to_next;
+        let mut start = at;
+        while start > 0 && joined(start - 1) {
+            start -= 1;
+        }
+        let end = 1 + (at..self.steps.len()).find(|&i| !joined(i)).unwrap_or(at);
+        let mut next = start;
+        while next < end {
+            let busy = self.steps[next..end].iter().take_while(|step| !step.idle && !step.updates_input);
+            let forms: Vec<_> = busy.map_while(|step| step.kernel.lines()).take(MOST_PARTS).collect();
+            let bands = Bands::of(&forms);
+            let steps = bands.as_ref().map_or(1, Bands::len);
+            self.steps[next..next + steps].iter_mut().for_each(|step| step.bands = None);
+            if let Some(bands) = &bands {
+                self.thread_stride = self.thread_stride.max(bands.scratch.next_multiple_of(128));
+            }
+            self.steps[next].bands = bands.map(Box::new);
+            next += steps;
+        }
+        end
+    }
+
     /// The scratch that its steps use on this many threads, besides `plan`'s.
     pub(super) fn scratch_sizes(&self, plan: ScratchSizes, threads: usize) -> ScratchSizes {
         ScratchSizes { threads: self.thread_stride * threads, shared: self.shared, ..plan }
@@ -192,45 +231,58 @@ pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<()>
         let node = step.node;
         move |e| program.locate(node, e)
     };
-    let part: Range<usize> = steps;
-    let busy = part.clone().zip(&sequence.steps[part]).filter(|(_, step)| !step.idle);
-    match times {
-        None => {
-            for (i, step) in busy {
-                go_on(i, step.node)?;
-                if cfg!(debug_assertions) {
-                    check_ranges(cx.bases, &step.touched).map_err(located(step))?;
-                }
-                *busy_with = Some(step.node);
-                if step.updates_input {
-                    // SAFETY: as below.
-                    unsafe { step.kernel.journal(&cx, &mut queue.journal) }.map_err(located(step))?;
-                }
-                cx.pool.rebalance();
+    let (part, mut times): (Range<usize>, _) = (steps, times);
+    let mut i = part.start;
+    while i < part.end {
+        let step = &sequence.steps[i];
+        if step.idle {
+            i += 1;
+            continue;
+        }
+        let together =
+            step.bands.as_ref().and_then(|bands| Together::of(bands, &sequence.steps[i..part.end], &cx));
+        let steps = together.as_ref().map_or(1, Together::len);
+        for (i, step) in (i..).zip(&sequence.steps[i..i + steps]) {
+            go_on(i, step.node)?;
+            if cfg!(debug_assertions) {
+                check_ranges(cx.bases, &step.touched).map_err(located(step))?;
+            }
+        }
+        *busy_with = Some(step.node);
+        let start = times.is_some().then(Instant::now);
+        if step.updates_input {
+            // SAFETY: as below.
+            unsafe { step.kernel.journal(&cx, &mut queue.journal) }.map_err(located(step))?;
+        }
+        cx.pool.rebalance();
+        let shares = match &together {
+            // SAFETY: as below; the steps hand their values to each other alone.
+            Some(together) => Some(unsafe { together.run(&mut cx, times.is_some()) }),
+            None => {
                 // SAFETY: every base is set and covers its buffer: the bytes of inputs were counted when they were
                 // loaded, those of parameters when they were set or bound, views were checked when bound, in a
                 // module that was verified; steps run one after the other.
                 unsafe { step.kernel.run(&mut cx) }.map_err(located(step))?;
+                None
             }
+        };
+        if let (Some(times), Some(start)) = (&mut times, start) {
+            add_times(times, i, start, shares.as_ref().map_or(&[1.0], |shares| &shares[..steps]));
         }
-        Some((times, run)) => {
-            for (i, step) in busy {
-                go_on(i, step.node)?;
-                *busy_with = Some(step.node);
-                let start = Instant::now();
-                if step.updates_input {
-                    // SAFETY: as below.
-                    unsafe { step.kernel.journal(&cx, &mut queue.journal) }.map_err(located(step))?;
-                }
-                cx.pool.rebalance();
-                // SAFETY: as above.
-                unsafe { step.kernel.run(&mut cx) }.map_err(located(step))?;
-                times[i].add(start - run, start.elapsed());
-            }
-        }
+        i += steps;
     }
     found.extend(cx.found);
     Ok(())
+}
+
+/// Adds the time of steps from `first` on, that took these shares of it.
+fn add_times((times, run): &mut (&mut [StepProfile], Instant), first: usize, start: Instant, shares: &[f64]) {
+    let (mut from, all) = (start - *run, start.elapsed());
+    for (times, share) in times[first..].iter_mut().zip(shares) {
+        let took = all.mul_f64(*share);
+        times.add(from, took);
+        from += took;
+    }
 }
 
 /// Reports a step, and asks whether to go on.

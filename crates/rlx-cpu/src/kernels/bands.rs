@@ -1,0 +1,449 @@
+//! Bands: neighbouring steps over images computed some lines at a time, so that what one hands to the next stays in the
+//! cache (layer fusion; Alwani et al., "Fused-layer CNN accelerators", 2016).
+//!
+//! A 1 × 1 convolution to many channels, a depthwise one, and a 1 × 1 convolution to few write and read values that are far larger
+//! than the second-level cache if each does the whole image. In bands, each [`Part`] computes the lines that the next one's windows
+//! need and were not computed yet, into a ring buffer of the thread's that holds just those. The last part writes the
+//! result. The elements are the same chains of multiply-adds in any case, so the bits are too.
+//!
+//! ```text
+//! band 0: expand lines 0..5 → depthwise lines 0..4 → project lines 0..4
+//! band 1: expand lines 5..9 → depthwise lines 4..8 → project lines 4..8
+//! ```
+//!
+//! A thread computes a contiguous range of the result's lines. The lines that windows need beyond it, its neighbour
+//! computes too.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rlx_ir::clock::Instant;
+
+use super::{RunCx, Shared};
+use crate::gemm::{Gemm, Packed, Strided};
+use crate::isa::Isa;
+use crate::layout::At;
+use crate::window::WindowPass;
+
+/// The most steps of a band.
+pub(crate) const MOST_PARTS: usize = 4;
+
+/// Values of fewer bytes than this stay in the second-level cache from step to step.
+const LARGE: usize = 512 << 10;
+
+/// What the lines of a band may take together: with the weights, less than a small second-level cache.
+const BUDGET: usize = 256 << 10;
+
+/// Packed weights of more bytes than this are not read again for each band.
+const MOST_WEIGHTS: usize = 128 << 10;
+
+/// A thread's share has at least so many times the lines that its neighbour computes too.
+const SHARE: usize = 8;
+
+/// How a bound step computes lines of its result from lines of its first input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineForm {
+    /// Images, and lines of an image before and after.
+    pub(crate) images: usize,
+    pub(crate) lines: [usize; 2],
+    /// Bytes of a line, before and after, without gaps.
+    pub(crate) bytes: [usize; 2],
+    /// Whether lines lie one behind the other, before and after.
+    pub(crate) dense: [bool; 2],
+    /// The windows along the lines.
+    pub(crate) window: LineWindow,
+    /// Bytes of packed weights.
+    pub(crate) weights: usize,
+    /// Where the first input and the result are.
+    pub(crate) x: At,
+    pub(crate) y: At,
+}
+
+/// Windows along the lines of an image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineWindow {
+    pub(crate) kernel: usize,
+    pub(crate) stride: usize,
+    pub(crate) dilation: usize,
+    /// Lines of padding above.
+    pub(crate) before: usize,
+}
+
+impl LineWindow {
+    /// One line for each.
+    pub(crate) const ONE: LineWindow = LineWindow { kernel: 1, stride: 1, dilation: 1, before: 0 };
+}
+
+impl LineForm {
+    /// The lines of the input that these lines of the result need.
+    fn reads(&self, lines: &Range<usize>) -> Range<usize> {
+        let LineWindow { kernel, stride, dilation, before } = self.window;
+        let first = (lines.start * stride).saturating_sub(before);
+        let last = lines.end.saturating_sub(1) * stride + (kernel - 1) * dilation + 1;
+        let last = last.saturating_sub(before).min(self.lines[0]);
+        first.min(last)..last
+    }
+
+    /// How many lines of the input so many lines of the result need at most.
+    fn span(&self, lines: usize) -> usize {
+        let LineWindow { kernel, stride, dilation, .. } = self.window;
+        (lines.saturating_sub(1) * stride + (kernel - 1) * dilation + 1).min(self.lines[0])
+    }
+
+    /// Bytes of the result without gaps.
+    fn bytes_after(&self) -> usize {
+        self.images * self.lines[1] * self.bytes[1]
+    }
+
+    /// Whether `next` reads what this step writes, line by line, and that is more than the cache keeps.
+    fn joins(&self, next: &LineForm) -> bool {
+        self.y == next.x
+            && self.dense[1]
+            && next.dense[0]
+            && (self.images, self.lines[1], self.bytes[1]) == (next.images, next.lines[0], next.bytes[0])
+            && self.bytes_after() >= LARGE
+    }
+}
+
+/// What a step does to lines, with its operands.
+pub(crate) enum Part {
+    F32(PartOf<f32>),
+    F16(PartOf<half::f16>),
+    BF16(PartOf<half::bf16>),
+}
+
+/// See [`Part`].
+pub(crate) enum PartOf<T: Packed> {
+    /// A 1 × 1 convolution of images of this many pixels a line: one row each.
+    Product(Gemm<Strided<T>>, usize),
+    /// A depthwise convolution.
+    Windows(WindowPass<T>),
+}
+
+/// Types that parts are of.
+pub(crate) trait Typed: Packed {
+    /// The part of a step.
+    fn part(of: PartOf<Self>) -> Part;
+}
+
+impl Typed for f32 {
+    fn part(of: PartOf<f32>) -> Part {
+        Part::F32(of)
+    }
+}
+impl Typed for half::f16 {
+    fn part(of: PartOf<half::f16>) -> Part {
+        Part::F16(of)
+    }
+}
+impl Typed for half::bf16 {
+    fn part(of: PartOf<half::bf16>) -> Part {
+        Part::BF16(of)
+    }
+}
+
+/// Where a part reads or writes.
+#[derive(Debug, Clone, Copy)]
+enum Lines {
+    /// The step's own operand.
+    Own,
+    /// A ring buffer of so many lines: line `y` is number `y % lines`.
+    Ring(Shared<u8>, usize),
+    /// A result without gaps, elsewhere than the step has it.
+    Apart(Shared<u8>),
+}
+
+impl Lines {
+    /// The lines up to `end` that are one behind the other from `line` on.
+    fn until(self, line: usize, end: usize) -> usize {
+        match self {
+            Lines::Ring(_, lines) => end.min(line + lines - line % lines),
+            Lines::Own | Lines::Apart(_) => end,
+        }
+    }
+}
+
+impl Part {
+    /// Whether its lines of the input must be one behind the other.
+    fn reads_rows(&self) -> bool {
+        match self {
+            Part::F32(part) => part.reads_rows(),
+            Part::F16(part) => part.reads_rows(),
+            Part::BF16(part) => part.reads_rows(),
+        }
+    }
+
+    /// Computes lines of an image that are one behind the other in both buffers.
+    ///
+    /// # Safety
+    /// As the step's own run, for these lines; rings must hold the lines.
+    unsafe fn run(&self, isa: Isa, form: &LineForm, image: usize, lines: Range<usize>, io: [Lines; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Part::F32(part) => part.run(isa, form, image, lines, io),
+                Part::F16(part) => part.run(isa, form, image, lines, io),
+                Part::BF16(part) => part.run(isa, form, image, lines, io),
+            }
+        }
+    }
+
+    /// Copies a result without gaps to where its step has it.
+    ///
+    /// # Safety
+    /// Both must be there, apart, and nothing else may use the step's result.
+    unsafe fn put(&self, form: &LineForm, from: *const u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Part::F32(part) => part.put(form, from.cast()),
+                Part::F16(part) => part.put(form, from.cast()),
+                Part::BF16(part) => part.put(form, from.cast()),
+            }
+        }
+    }
+}
+
+impl<T: Packed> PartOf<T> {
+    fn reads_rows(&self) -> bool {
+        matches!(self, PartOf::Product(..))
+    }
+
+    unsafe fn run(
+        &self,
+        isa: Isa,
+        form: &LineForm,
+        image: usize,
+        lines: Range<usize>,
+        [input, output]: [Lines; 2],
+    ) {
+        let size = size_of::<T>();
+        // Where the first of the lines is written.
+        let to = |own: *mut T| match output {
+            Lines::Own => own.wrapping_add((image * form.lines[1] + lines.start) * form.bytes[1] / size),
+            Lines::Ring(ring, n) => ring.get().wrapping_add(lines.start % n * form.bytes[1]).cast(),
+            Lines::Apart(all) => {
+                all.get().wrapping_add((image * form.lines[1] + lines.start) * form.bytes[1]).cast()
+            }
+        };
+        match self {
+            PartOf::Product(gemm, width) => {
+                let first = (image * form.lines[1] + lines.start) * width;
+                let rows = first..first + lines.len() * width;
+                let mut part = gemm.of_rows(rows, std::ptr::null());
+                part.rows = match input {
+                    Lines::Ring(ring, n) => {
+                        let from = ring.get().wrapping_add(lines.start % n * form.bytes[0]);
+                        Strided { ptr: from.cast_const().cast(), row_stride: gemm.k as isize }
+                    }
+                    _ => {
+                        let from = gemm.rows.ptr.wrapping_offset(first as isize * gemm.rows.row_stride);
+                        Strided { ptr: from, ..gemm.rows }
+                    }
+                };
+                if !matches!(output, Lines::Own) {
+                    (part.c, part.c_stride) = (to(part.c), gemm.n);
+                }
+                // SAFETY: the caller's promise: these rows are there.
+                unsafe { part.run(isa, 0..part.tasks(isa)) }
+            }
+            PartOf::Windows(pass) => {
+                let mut part = *pass;
+                part.windows.images = 1;
+                match input {
+                    Lines::Ring(ring, n) => (part.input, part.wrap) = (ring.get().cast_const().cast(), n),
+                    _ => {
+                        let image = image * form.lines[0] * form.bytes[0] / size;
+                        part.input = pass.input.wrapping_add(image);
+                    }
+                }
+                part.output = to(pass.output).wrapping_sub(lines.start * form.bytes[1] / size);
+                // SAFETY: the caller's promise.
+                unsafe { part.run(isa, lines) }
+            }
+        }
+    }
+
+    unsafe fn put(&self, form: &LineForm, from: *const T) {
+        let (to, columns, stride) = match self {
+            PartOf::Product(gemm, _) => (gemm.c, gemm.n, gemm.c_stride),
+            PartOf::Windows(pass) => (pass.output, pass.windows.channels, pass.windows.channels),
+        };
+        let all = form.images * form.lines[1] * form.bytes[1] / size_of::<T>();
+        // SAFETY: the caller's promise.
+        unsafe {
+            if stride == columns {
+                return to.copy_from_nonoverlapping(from, all);
+            }
+            for row in 0..all / columns.max(1) {
+                to.add(row * stride).copy_from_nonoverlapping(from.add(row * columns), columns);
+            }
+        }
+    }
+}
+
+/// Steps that are computed in bands.
+#[derive(Debug, Clone)]
+pub(crate) struct Bands {
+    forms: Vec<LineForm>,
+    /// Lines of the result in a band.
+    band: usize,
+    /// For each part but the last: where its ring begins in a thread's scratch, and its lines.
+    rings: Vec<(usize, usize)>,
+    /// Bytes of a thread's scratch.
+    pub(crate) scratch: usize,
+}
+
+impl Bands {
+    /// The bands of the first of these steps, as many as are worth it; `None` if not even two are.
+    pub(crate) fn of(forms: &[LineForm]) -> Option<Bands> {
+        let joined = 1 + forms.windows(2).take_while(|pair| pair[0].joins(&pair[1])).count();
+        (2..=joined.min(MOST_PARTS)).rev().find_map(|steps| Bands::of_all(&forms[..steps]))
+    }
+
+    fn of_all(forms: &[LineForm]) -> Option<Bands> {
+        let (first, last) = (forms.first()?, forms.last()?);
+        let weights: usize = forms.iter().map(|form| form.weights).sum();
+        // The result may have to wait where the first step's would be.
+        let fits = last.bytes_after() <= first.bytes_after();
+        if weights > MOST_WEIGHTS || last.bytes_after() == 0 || !fits {
+            return None;
+        }
+        let within = |band: &usize| Bands::rings(forms, *band).1 + weights <= BUDGET;
+        let band = (1..=last.lines[1]).take_while(within).last().unwrap_or(1);
+        let (rings, scratch) = Bands::rings(forms, band);
+        Some(Bands { forms: forms.to_vec(), band, rings, scratch })
+    }
+
+    /// The rings that bands of so many lines need, and their bytes together.
+    fn rings(forms: &[LineForm], band: usize) -> (Vec<(usize, usize)>, usize) {
+        let (mut rings, mut lines, mut at) = (vec![(0, 0); forms.len() - 1], band, 0);
+        for (ring, form) in rings.iter_mut().zip(&forms[1..]).rev() {
+            lines = form.span(lines);
+            *ring = (at, lines);
+            at += (lines * form.bytes[0]).next_multiple_of(64);
+        }
+        (rings, at)
+    }
+
+    /// How many steps.
+    pub(crate) fn len(&self) -> usize {
+        self.forms.len()
+    }
+
+    /// Where the first step's result would be, and how many bytes: there the last one's waits while its own place is still read.
+    pub(crate) fn spare(&self) -> (At, usize) {
+        (self.forms[0].y, self.forms[0].bytes_after())
+    }
+
+    /// Whether the shares of so many threads are large beside the lines that they compute twice.
+    pub(crate) fn suits(&self, threads: usize) -> bool {
+        let lines = |form: &LineForm| form.images * form.lines[1];
+        let mut twice = 0;
+        threads == 1
+            || self.forms.windows(2).rev().all(|pair| {
+                twice = pair[1].span(1 + twice).saturating_sub(pair[1].window.stride);
+                lines(&pair[0]) >= SHARE * twice * threads
+            })
+    }
+
+    /// Computes the steps whose parts these are; gives how long each took on the calling thread if `timed`. `apart`: whether the result
+    /// waits in [`Bands::spare`] until all else is done.
+    ///
+    /// # Safety
+    /// As the run of each step. What the parts but the last write, nothing else reads. Where the result is written at first must not
+    /// overlap what any of the parts reads but what the parts write.
+    pub(crate) unsafe fn run(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        parts: &[Option<Part>],
+        apart: bool,
+        timed: bool,
+    ) -> [Duration; MOST_PARTS] {
+        let (isa, last) = (cx.isa, self.forms.len() - 1);
+        let form = &self.forms[last];
+        let spare = cx.shared::<u8>(self.forms[0].y);
+        let result = if apart { Lines::Apart(spare) } else { Lines::Own };
+        let times = Mutex::new([Duration::ZERO; MOST_PARTS]);
+        cx.parallel(true, form.images * form.lines[1], &|range, scratch| {
+            // The caller has the first range.
+            let mut own = (timed && range.start == 0).then_some([Duration::ZERO; MOST_PARTS]);
+            let mut share = Share { bands: self, isa, parts, scratch, result, times: own.as_mut() };
+            // SAFETY: the caller's promise; ranges are disjoint, and rings a thread's own.
+            unsafe { share.run(range) };
+            if let Some(own) = own {
+                *times.lock().unwrap_or_else(PoisonError::into_inner) = own;
+            }
+        });
+        if let (true, Some(part)) = (apart, &parts[last]) {
+            // SAFETY: the caller's promise: the result is in the spare place, and nothing is read any more.
+            unsafe { part.put(form, spare.get()) };
+        }
+        times.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread's share of the result.
+struct Share<'a> {
+    bands: &'a Bands,
+    isa: Isa,
+    parts: &'a [Option<Part>],
+    scratch: *mut u8,
+    result: Lines,
+    times: Option<&'a mut [Duration; MOST_PARTS]>,
+}
+
+impl Share<'_> {
+    /// Computes these lines of all images.
+    unsafe fn run(&mut self, lines: Range<usize>) {
+        let (forms, last) = (&self.bands.forms, self.bands.forms.len() - 1);
+        let height = forms[last].lines[1];
+        let mut next = lines.start;
+        while next < lines.end {
+            let (image, first) = (next / height, next % height);
+            let end = height.min(first + lines.end - next);
+            // Up to which line each part is computed.
+            let mut done = [0; MOST_PARTS];
+            for start in (first..end).step_by(self.bands.band) {
+                let mut wanted = [const { 0..0 }; MOST_PARTS];
+                wanted[last] = start..end.min(start + self.bands.band);
+                for part in (0..last).rev() {
+                    wanted[part] = forms[part + 1].reads(&wanted[part + 1]);
+                }
+                for (part, wanted) in wanted.into_iter().enumerate().take(last + 1) {
+                    let lines = wanted.start.max(done[part])..wanted.end;
+                    done[part] = done[part].max(wanted.end);
+                    // SAFETY: the caller's promise; the parts before have computed what this one reads.
+                    unsafe { self.part(part, image, lines) };
+                }
+            }
+            next += end - first;
+        }
+    }
+
+    /// Computes lines of a part, in pieces that are one behind the other where they are read and written.
+    unsafe fn part(&mut self, part: usize, image: usize, mut lines: Range<usize>) {
+        let Some(of) = &self.parts[part] else { return };
+        let start = self.times.is_some().then(Instant::now);
+        let ring = |part: usize| {
+            let (at, lines) = self.bands.rings[part];
+            Lines::Ring(Shared::new(self.scratch.wrapping_add(at)), lines)
+        };
+        let input = if part == 0 { Lines::Own } else { ring(part - 1) };
+        let output = if part < self.bands.rings.len() { ring(part) } else { self.result };
+        while !lines.is_empty() {
+            let mut end = output.until(lines.start, lines.end);
+            if of.reads_rows() {
+                end = input.until(lines.start, end);
+            }
+            let form = &self.bands.forms[part];
+            // SAFETY: the caller's promise.
+            unsafe { of.run(self.isa, form, image, lines.start..end, [input, output]) };
+            lines.start = end;
+        }
+        if let (Some(times), Some(start)) = (&mut self.times, start) {
+            times[part] += start.elapsed();
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Steps in bands and one after the other have the same bits, whatever the windows, types and threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rlx_backend::ExecutableGraph;
+use rlx_backend::tuning::Tuning;
+use rlx_ir::lir::IoSlot;
+use rlx_ir::op::{Activation, BinaryOp, DataFormat};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::{Gen, random_bindings};
+use rlx_ir::{DType, DimBinding, Graph, NodeId, Op, Result, Shape, Weight};
+use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec};
+
+use super::kernel::Joined;
+use super::{CpuExecutable, Program, Threads, program as compile};
+use crate::isa::Isa;
+use crate::kernels::bands::{LineForm, Part};
+use crate::kernels::{BindCx, Needs, RunCx, StepKernel};
+use crate::pool::Pool;
+use crate::target::CpuTarget;
+
+/// A kernel that counts how often it was asked for its part of a band.
+#[derive(Clone)]
+struct Counted {
+    kernel: Arc<Box<dyn StepKernel>>,
+    parts: Arc<AtomicUsize>,
+}
+
+impl StepKernel for Counted {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let mut kernel = self.kernel.boxed();
+        let needs = kernel.bind(cx)?;
+        self.kernel = Arc::new(kernel);
+        Ok(needs)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel.run(cx) }
+    }
+
+    fn lines(&self) -> Option<LineForm> {
+        self.kernel.lines()
+    }
+
+    fn part(&self, cx: &RunCx<'_, '_>) -> Option<Part> {
+        self.parts.fetch_add(1, Ordering::SeqCst);
+        self.kernel.part(cx)
+    }
+}
+
+/// A model with its parameters and inputs.
+struct Case {
+    graph: Graph,
+    bindings: Bindings,
+}
+
+/// What a convolution of a [`Case`] is like.
+struct Conv {
+    filters: usize,
+    kernel: [usize; 2],
+    stride: usize,
+    dilation: usize,
+    pads: [usize; 4],
+    depthwise: bool,
+}
+
+impl Conv {
+    fn pointwise(filters: usize) -> Conv {
+        Conv { filters, kernel: [1; 2], stride: 1, dilation: 1, pads: [0; 4], depthwise: false }
+    }
+
+    fn depthwise(g: &mut Gen, filters: usize) -> Conv {
+        let kernel = [g.size(1..=5), g.size(1..=5)];
+        let dilation = g.size(1..=2);
+        let pad = |g: &mut Gen, k: usize| g.size(0..=(k - 1) * dilation);
+        let pads = [pad(g, kernel[0]), pad(g, kernel[1]), pad(g, kernel[0]), pad(g, kernel[1])];
+        Conv { filters, kernel, stride: g.size(1..=2), dilation, pads, depthwise: true }
+    }
+}
+
+/// Adds a convolution with weights of its own.
+fn add(graph: &mut Graph, x: NodeId, conv: &Conv) -> NodeId {
+    let (channels, dtype) = (graph.shape(x).dims()[1].as_static().expect("a number"), graph.shape(x).dtype());
+    let (groups, inputs) = if conv.depthwise { (channels, 1) } else { (1, channels) };
+    let dims = [&[conv.filters, inputs], &conv.kernel[..]].concat();
+    let number = graph.params().count();
+    let w = graph.param(format!("w{number}"), Shape::new(&dims, dtype));
+    let b = graph.param(format!("b{number}"), Shape::new(&[conv.filters], dtype));
+    let op = Op::Conv {
+        strides: vec![conv.stride; 2],
+        pads: conv.pads.to_vec(),
+        dilations: vec![conv.dilation; 2],
+        groups,
+        format: DataFormat::ChannelsFirst,
+    };
+    graph.try_add(op, &[x, w, b]).expect("a convolution")
+}
+
+impl Case {
+    /// A bottleneck that widens, or a part of one; the values between are larger than the cache.
+    fn new(g: &mut Gen, dtype: DType) -> Case {
+        let size = [g.size(50..=60), g.size(50..=60)];
+        let wide = g.size(55..=60) * 4 / dtype.size_bytes();
+        let (batch, few) = (g.size(1..=2), g.size(3..=24));
+        let [expands, projects, residual] = [0.7, 0.7, 0.5].map(|p| g.chance(p));
+        let first = if expands { few } else { wide };
+        let mut graph = Graph::new("bottleneck");
+        let input = graph.input("x", Shape::new(&[batch, first, size[0], size[1]], dtype));
+        // So that what the bands read is a value of the run.
+        let x = graph.try_add(Op::Activation(Activation::Neg), &[input]).expect("elementwise");
+        let relu = |graph: &mut Graph, y| {
+            graph.try_add(Op::Activation(Activation::Relu), &[y]).expect("elementwise")
+        };
+        let mut y = x;
+        if expands {
+            y = add(&mut graph, y, &Conv::pointwise(wide));
+            y = relu(&mut graph, y);
+        }
+        let windows = Conv::depthwise(g, wide);
+        let windows = if residual {
+            Conv { kernel: [3; 2], stride: 1, dilation: 1, pads: [1; 4], ..windows }
+        } else {
+            windows
+        };
+        y = add(&mut graph, y, &windows);
+        y = relu(&mut graph, y);
+        if projects || !expands {
+            y = add(&mut graph, y, &Conv::pointwise(few));
+        }
+        if graph.shape(y) == graph.shape(x) {
+            y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, x]).expect("elementwise");
+        }
+        graph.set_outputs(vec![y]);
+        let bindings = random_bindings(&graph, &DimBinding::new(), g.bits());
+        Case { graph, bindings }
+    }
+
+    fn program(&self, isa: Isa, threads: usize) -> Program {
+        let target = Arc::new(CpuTarget::new(isa));
+        let lir = CompilePipeline::new(target, CompileOptions::default())
+            .compile(&self.graph)
+            .expect("it compiles")
+            .lir;
+        let threads = Threads::Own(Arc::new(Pool::new(threads).expect("a pool")));
+        compile(Arc::new(lir), isa, threads, PoolSpec::default(), &Tuning::default()).expect("kernels")
+    }
+
+    /// The result of two runs, which are equal.
+    fn run(&self, program: Program) -> Vec<u8> {
+        let mut exec = CpuExecutable::new(Arc::new(program)).expect("memory");
+        let lir = Arc::clone(exec.lir());
+        for (i, slot) in lir.params.iter().enumerate() {
+            let value = self.bindings.param(&slot.name).expect("all are given");
+            let weight = Weight::owned(value.dtype, &value.dims, value.encode()).expect("as declared");
+            exec.set_param(i, Arc::new(weight)).expect("a parameter");
+        }
+        let input = |slot: &IoSlot| self.bindings.input(&slot.name).expect("all are given").encode();
+        let inputs: Vec<Vec<u8>> = lir.inputs.iter().map(input).collect();
+        let mut run = || {
+            exec.run(&&inputs[..], &[]).expect("a run");
+            exec.output(0).expect("an output").to_vec()
+        };
+        let first = run();
+        assert!(first == run(), "a second run");
+        first
+    }
+}
+
+#[test]
+fn bands_have_the_bits_of_whole_steps() {
+    let g = &mut Gen::new(71);
+    for round in 0..24 {
+        let dtype = [DType::F32, DType::F32, DType::BF16, DType::F16][round % 4];
+        let case = Case::new(g, dtype);
+        for isa in Isa::available().into_iter().filter(|&isa| isa == Isa::detect() || round < 4) {
+            let mut steps = case.program(isa, 1);
+            steps.steps.iter_mut().for_each(|step| step.kernel.joined = Joined::default());
+            let want = case.run(steps);
+            for threads in 1..=3 {
+                let (mut program, parts) = (case.program(isa, threads), Arc::new(AtomicUsize::new(0)));
+                for step in &mut program.steps {
+                    let kernel = Arc::new(step.kernel.prototype.boxed());
+                    step.kernel.prototype = Box::new(Counted { kernel, parts: Arc::clone(&parts) });
+                }
+                let got = case.run(program);
+                assert!(got == want, "round {round}, {dtype}, {isa}, {threads} threads\n{}", case.graph);
+                let parts = parts.load(Ordering::SeqCst);
+                assert!(
+                    parts >= 4 || threads > 1,
+                    "two runs of two steps at least, not {parts}\n{}",
+                    case.graph
+                );
+            }
+        }
+    }
+}
