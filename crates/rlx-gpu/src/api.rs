@@ -15,7 +15,7 @@ use crate::blas::MatMul;
 use crate::dispatch::{Bound, Dispatch};
 use crate::health::out_of_memory;
 use crate::open::{Registry, Shared};
-use crate::signal::block_on;
+use crate::signal::{block_on, turn};
 use crate::tiles::MatrixUnits;
 use crate::which::Which;
 
@@ -38,7 +38,8 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// What the device keeps of a sequence on one set of memory: bind groups, a captured graph.
     type Link: Send;
 
-    /// Whether a thread can wait for the device. Where none can (in a page), runs are awaited.
+    /// Whether a thread can wait for the device. Where none can (in a page), runs are awaited, or the page gives up its turn meanwhile
+    /// ([`set_turn`](crate::set_turn)).
     const WAITS: bool = true;
 
     // ---- The device.
@@ -177,7 +178,7 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// As [`GpuApi::new`].
     fn open(which: &Which<Self::Options>) -> Result<Arc<Self>> {
         Self::registry().open(which, || {
-            if !Self::WAITS {
+            if !Self::WAITS && turn().is_none() {
                 let message = "the device is not open, and opening it takes turns of the page's event loop";
                 return Err(Error::new(ErrorKind::DeviceUnavailable, message)
                     .with_device(which.device.name())
@@ -208,6 +209,22 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// As [`Health::check`](crate::Health::check).
     fn alive(&self) -> Result<()> {
         self.shared().health.check()
+    }
+
+    /// Waits in a page, until `done`: gives up its turn ([`set_turn`](crate::set_turn)), and hears meanwhile what earlier calls report.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] in a page that cannot give it up, what a call reported, a device that is lost.
+    fn in_turns(&self, done: &dyn Fn() -> bool) -> Result<()> {
+        self.alive()?;
+        let Some(turn) = turn() else {
+            let message = "a page cannot wait for the device without giving up its turn";
+            return Err(self
+                .error(ErrorKind::Unsupported, message)
+                .with_hint("await the run instead, or say how the page gives up its turn (`set_turn`)"));
+        };
+        self.shared().take_turns(turn, done);
+        self.alive()
     }
 
     /// What the driver found wrong with a call that did `what`, where it tells that by a future. In a page nobody can wait for it: it is then the error

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
@@ -69,6 +69,19 @@ impl Health {
         (wrong, if late.is_empty() { Poll::Ready(()) } else { Poll::Pending })
     }
 
+    /// Gives up turns until `done`, and until all calls have reported, or the device is lost. Whether one of them was wrong: see [`Health::poll`].
+    pub fn take_turns(&self, turn: impl Fn(), done: &dyn Fn() -> bool) -> bool {
+        let (mut context, mut wrong) = (Context::from_waker(Waker::noop()), false);
+        loop {
+            let (just_now, calls) = self.poll(&mut context);
+            wrong |= just_now;
+            if self.lost().is_some() || (calls.is_ready() && done()) {
+                return wrong;
+            }
+            turn();
+        }
+    }
+
     /// Whether all is well.
     ///
     /// # Errors
@@ -93,7 +106,7 @@ pub fn out_of_memory(device: Device, what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::cell::Cell;
 
     use super::*;
 
@@ -126,6 +139,27 @@ mod tests {
         assert_eq!(health.poll(&mut context), (true, Poll::Ready(())));
         assert_eq!(health.check().unwrap_err().message(), "c");
         assert_eq!(health.poll(&mut context), (false, Poll::Ready(())));
+    }
+
+    #[test]
+    fn turns_are_given_up_until_all_is_done_and_reported_or_the_device_is_lost() {
+        let health = Health::new(Device::Cuda);
+        let turns = Cell::new(0);
+        let turn = || turns.set(turns.get() + 1);
+        assert!(!health.take_turns(turn, &|| true));
+        assert_eq!(turns.take(), 0, "there was nothing to wait for");
+        assert!(!health.take_turns(turn, &|| turns.get() == 3));
+        assert_eq!(turns.take(), 3);
+        health.later(report(2, Some("a")));
+        health.later(report(5, None));
+        assert!(health.take_turns(turn, &|| turns.get() >= 3));
+        assert_eq!((turns.take(), health.check().unwrap_err().message()), (5, "a"));
+        let lost = || {
+            turn();
+            health.lose("unplugged".into());
+        };
+        assert!(!health.take_turns(lost, &|| false));
+        assert_eq!(turns.take(), 1);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! | `target` | the device as the compiler sees it |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
-//! | [`signal`] | waiting, for devices that call back |
+//! | [`signal`] | waiting, for devices that call back; how a page gives up its turn meanwhile |
 //! | `flights`, `host_copy` | runs under way, and what comes back of each |
 //! | `timing` | the times of steps, for devices that have a clock |
 //! | [`mod@backend`] | [`GpuBackend`], the [`rlx_backend::Backend`] of every such device |
@@ -54,6 +54,6 @@ pub use backend::GpuBackend;
 pub use health::{Health, out_of_memory};
 pub use memory::Buffer;
 pub use open::{Registry, Shared, Transfers};
-pub use signal::{Signal, block_on, locked};
+pub use signal::{Signal, block_on, locked, set_turn};
 pub use tiles::MatrixUnits;
 pub use which::{Lowered, Which};

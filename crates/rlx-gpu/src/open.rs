@@ -152,11 +152,21 @@ impl<G: GpuApi> Shared<G> {
     /// Whether every call has reported what it has to, where calls report later.
     pub(crate) fn poll_calls(&self, context: &mut Context<'_>) -> Poll<()> {
         let (wrong, polled) = self.health.poll(context);
+        self.heard(wrong);
+        polled
+    }
+
+    /// Gives up turns until `done`, and until every call has reported, or the device is lost.
+    pub(crate) fn take_turns(&self, turn: fn(), done: &dyn Fn() -> bool) {
+        self.heard(self.health.take_turns(turn, done));
+    }
+
+    /// Whether a call has just reported that it was wrong.
+    fn heard(&self, wrong: bool) {
         if wrong {
             // A kernel may be among what was wrong.
             locked(&self.kernels).clear();
         }
-        polled
     }
 
     /// The device's copy of a weight: one for all executables that use it.

@@ -1,14 +1,46 @@
-//! Waiting: for locks, for a result that a device's callback leaves for the thread or the task that waits for it, for futures.
+//! Waiting: for locks, for a result that a device's callback leaves for the thread or the task that waits for it, for futures; and in a page,
+//! where nothing but the page's other tasks can end it.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A mutex's contents, also after a panic elsewhere: every use leaves them whole.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static TURN: OnceLock<fn()> = OnceLock::new();
+
+/// Says how a page gives up its turn in the midst of a call: `turn` returns after other tasks of the page's event loop ran. Calls that would wait for
+/// a device, and are an error in a page without this, wait there, too: they give up turns until what they wait for is there. The first
+/// function stays. Where threads can wait, nothing calls it.
+///
+/// A host does this by JavaScript Promise Integration: `turn` is an import that is a `WebAssembly.Suspending`, and what waits is called through an
+/// export made by `WebAssembly.promising`, with no JavaScript between the two. A call that waits below any other export is ended by the host.
+///
+/// ```no_run
+/// #[cfg(target_family = "wasm")]
+/// #[link(wasm_import_module = "./turn.js")]
+/// unsafe extern "C" {
+///     // export const turn = new WebAssembly.Suspending(() => new Promise((done) => setTimeout(done)));
+///     safe fn turn();
+/// }
+/// # #[cfg(not(target_family = "wasm"))]
+/// # fn turn() {}
+/// rlx_gpu::set_turn(|| turn());
+/// ```
+///
+/// While a call waits, the page may call the module, but nothing of it that uses the device or gives up turns itself: that call is not over.
+pub fn set_turn(turn: fn()) {
+    let _ = TURN.set(turn);
+}
+
+/// What [`set_turn`] was given.
+pub(crate) fn turn() -> Option<fn()> {
+    TURN.get().copied()
 }
 
 /// The value of a future that is ready at once or soon, and needs no waker for that.
@@ -18,7 +50,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::yield_now(),
+            Poll::Pending => turn().unwrap_or(std::thread::yield_now)(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The device as the runtime uses it: see [`GpuApi`].
 
-use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage, Which};
+use std::sync::Arc;
+
+use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Signal, Submission, Usage, Which};
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
@@ -25,7 +27,8 @@ impl GpuApi for Gpu {
     type Link = Vec<wgpu::BindGroup>;
 
     // In a page no thread can wait: what the device did arrives between two turns of its event loop. So devices are opened by
-    // `WgpuBackend::open` there, runs are awaited (`ExecutableGraph::poll_collect`), and what would wait is an error.
+    // `WgpuBackend::open` there, runs are awaited (`ExecutableGraph::poll_collect`), and what would wait is an error, or gives up
+    // turns where the page's host can suspend a call (`set_turn`).
     const WAITS: bool = !cfg!(target_family = "wasm");
 
     fn registry() -> &'static Registry<Gpu> {
@@ -100,7 +103,12 @@ impl GpuApi for Gpu {
     }
 
     fn wait(&self) -> Result<()> {
-        self.poll(wgpu::PollType::wait_indefinitely())
+        let done = Arc::new(Signal::default());
+        if !Self::WAITS {
+            let done = Arc::clone(&done);
+            self.queue.on_submitted_work_done(move || done.set(()));
+        }
+        self.poll(wgpu::PollType::wait_indefinitely(), &|| done.is_set())
     }
 
     fn allocate(&self, bytes: usize, usage: Usage, what: &str) -> Result<wgpu::Buffer> {

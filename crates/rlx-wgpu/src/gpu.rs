@@ -101,16 +101,15 @@ impl Gpu {
         Ok(value)
     }
 
-    /// Waits for what is to be waited for.
+    /// Waits for what is to be waited for, which `done` tells where the device calls back by itself: in a page.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`].
-    pub(crate) fn poll(&self, what: wgpu::PollType) -> Result<()> {
-        self.alive()?;
+    /// [`ErrorKind::Device`]; in a page as [`GpuApi::in_turns`].
+    pub(crate) fn poll(&self, what: wgpu::PollType, done: &dyn Fn() -> bool) -> Result<()> {
         if !Self::WAITS {
-            let message = "a page cannot wait for the device without giving up its turn";
-            return Err(self.error(ErrorKind::Unsupported, message).with_hint("await the run instead"));
+            return self.in_turns(done);
         }
+        self.alive()?;
         let polled = self.device.poll(what);
         self.alive()?;
         polled

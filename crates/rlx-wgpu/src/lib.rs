@@ -34,7 +34,7 @@ mod runs;
 mod trusted;
 
 pub use gpu::Gpu;
-pub use rlx_gpu::{Lowered, Transfers};
+pub use rlx_gpu::{Lowered, Transfers, set_turn};
 
 /// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`], [`Device::Metal`], [`Device::DirectX`], in a page
 /// [`Device::WebGpu`], or, as [`Device::Gpu`], the best adapter.
@@ -60,6 +60,8 @@ pub use rlx_gpu::{Lowered, Transfers};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// and its runs are awaited, unless the page's host can suspend a call ([`set_turn`]).
 ///
 /// [`Device::Vulkan`]: rlx_driver::Device::Vulkan
 /// [`Device::OpenGl`]: rlx_driver::Device::OpenGl

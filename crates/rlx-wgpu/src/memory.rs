@@ -96,7 +96,7 @@ impl HostMemory<Gpu> for Readback {
         }
         let Mapping { after, arrival, .. } = self.mapping(gpu)?;
         if !arrival.is_set() {
-            gpu.poll(wait_for(after))?;
+            gpu.poll(wait_for(after), &|| arrival.is_set())?;
         }
         gpu.alive()?;
         // Another thread that waits for the device may be the one that is about to call back.
@@ -111,7 +111,7 @@ impl HostMemory<Gpu> for Readback {
         let Some(Mapping { after, arrival, .. }) = &self.mapping else { return Poll::Ready(()) };
         let (gpu, after) = (Arc::clone(gpu), after.clone());
         // A page calls back by itself. What is wrong is found by the call that takes the outputs.
-        arrival.poll(context, Gpu::WAITS.then_some(move || drop(gpu.poll(wait_for(&after)))))
+        arrival.poll(context, Gpu::WAITS.then_some(move || drop(gpu.poll(wait_for(&after), &|| true))))
     }
 
     fn copy(&self, gpu: &Gpu, at: usize, out: &mut [u8]) -> Result<()> {
