@@ -137,7 +137,7 @@ fn a_graph_is_compiled_once(device: Device) {
     assert_eq!(cache.get_lir("dense").unwrap(), *stored.lir());
 }
 
-rlx_contract::on_every_device!(a_graph_is_compiled_once, damaged_and_foreign_entries_are_compiled_again);
+rlx_contract::on_every_device!(a_graph_is_compiled_once needs Files, damaged_and_foreign_entries_are_compiled_again needs Files);
 
 #[test]
 fn blocks_are_compiled_once() {

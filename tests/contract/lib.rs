@@ -21,8 +21,8 @@ use rlx_runtime::backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 use rlx_runtime::cost::{BackendCostModel, Work};
 use rlx_runtime::{Device, register_backend};
 
-/// The device the oracle's backend is registered for.
-pub const DEVICE: Device = Device::WebGpu;
+/// The device the oracle's backend is registered for: one without a backend of its own, which in a page is not WebGPU.
+pub const DEVICE: Device = if cfg!(target_family = "wasm") { Device::Cuda } else { Device::WebGpu };
 
 /// A device that no build of these tests has a backend for, but with `all-devices` and `ane`.
 pub const ABSENT: Device = Device::Ane;
@@ -44,10 +44,43 @@ pub fn on(device: Device, test: fn(Device)) {
     println!("@skip 1 {device}: {missing}");
 }
 
-/// Runs each test, a function of a device, on the CPU, on the outside backend, and on the devices whose features are on.
+/// What a test needs besides the library and its device. A page has none of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A file system.
+    Files,
+    /// A panic that is caught: there it ends the module.
+    Unwinding,
+    /// More than one thread.
+    Threads,
+}
+
+/// A test of a device, for who runs it without the test harness: `page.rs`.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceTest {
+    /// Its path.
+    pub name: &'static str,
+    /// The test. It panics where something is wrong.
+    pub run: fn(Device),
+    /// What it needs.
+    pub needs: &'static [Need],
+}
+
+/// Runs each test, a function of a device, on the CPU, on the outside backend, and on the devices whose features are on. In a page there
+/// is no test harness: the tests become `ON_A_DEVICE` of their module.
+///
+/// ```ignore
+/// on_every_device!(a_mixture_is_right, many_threads_may_share_a_cache needs Threads);
+/// ```
 #[macro_export]
 macro_rules! on_every_device {
-    ($($name:ident),* $(,)?) => {
+    ($($name:ident $(needs $need:ident)?),* $(,)?) => {
+        #[cfg(target_family = "wasm")]
+        pub const ON_A_DEVICE: &[$crate::DeviceTest] = &[$( $crate::DeviceTest {
+            name: concat!(module_path!(), "::", stringify!($name)),
+            run: $name,
+            needs: &[$($crate::Need::$need)?],
+        } ),*];
         mod cpu { $( #[test] fn $name() { super::$name(rlx_runtime::Device::Cpu); } )* }
         mod outside { $( #[test] fn $name() { super::$name($crate::DEVICE); } )* }
         #[cfg(feature = "cuda")]

@@ -87,7 +87,12 @@ const SHOWN: &[Shown] = {
             "Wine's DirectX 12 on llvmpipe: contract, cases of every op, goldens",
         ),
         shown(WebGpu, Compiled, "web", "Chromium's WGSL compiler"),
-        shown(WebGpu, Software, "web", "headless Chromium on SwiftShader: node cases, goldens, pages"),
+        shown(
+            WebGpu,
+            Software,
+            "web",
+            "headless Chromium on SwiftShader: node cases, goldens, contract, pages",
+        ),
     ]
 };
 

@@ -5,8 +5,10 @@
 //! ```text
 //! @nodes vulkan 1466 of 1653
 //! @golden vulkan bert_dynamic golden_0.npz
+//! @contract webgpu 70
 //! ```
-//! A golden counts once, however often it is run. The contract's tests are counted by the suite, which runs those of one device at a time.
+//! A golden counts once, however often it is run. Where the contract's tests of one device are a run of the test harness, the suite counts them
+//! ([`Outcome::of_contract`](crate::outcome::Outcome::of_contract)).
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +47,9 @@ pub fn read(output: &str) -> Scores {
             ["@golden", device, model, golden] if goldens.insert((device, model, golden)) => {
                 scores.entry(device.to_owned()).or_default().goldens += 1;
             }
+            ["@contract", device, passed] => {
+                scores.entry(device.to_owned()).or_default().contract += passed.parse::<u64>().unwrap_or(0);
+            }
             _ => {}
         }
     }
@@ -69,8 +74,9 @@ mod tests {
     fn goldens_count_once_and_parts_add_up() {
         let mut scores = read(
             "test a ... @golden vulkan mlp a.npz\n@golden vulkan mlp a.npz\nok\n@golden vulkan mlp b.npz\n\
-             @golden opengl mlp a.npz\n@nodes tpu 1466 of 1653\nmail@golden vulkan\n",
+             @golden opengl mlp a.npz\n@nodes tpu 1466 of 1653\nmail@golden vulkan\n@contract webgpu 70\n",
         );
+        assert_eq!(scores["webgpu"], Score { contract: 70, ..Score::default() });
         assert_eq!(scores["vulkan"], Score { goldens: 2, ..Score::default() });
         assert_eq!(scores["tpu"].nodes, (1466, 1653));
         let more =

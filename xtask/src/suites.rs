@@ -398,10 +398,11 @@ pub const SUITES: &[Suite] = &[
             "crates/rlx-kernel",
             "crates/rlx-backend",
             "crates/rlx-cpu/src",
+            "tests/contract",
         ],
         ..suite(
             "web",
-            "the npm package in Node and in Chromium, on the CPU and on WebGPU, with ONNX's node cases",
+            "the npm package in Node and in Chromium, on the CPU and on WebGPU, with ONNX's node cases; the contract in a page",
             1800,
             What::Web,
         )

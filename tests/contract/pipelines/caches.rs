@@ -11,7 +11,7 @@ rlx_contract::on_every_device!(
     buckets_take_sizes_up_to_their_upper,
     padded_runs_equal_exact_compiles,
     padded_runs_of_fixed_graphs_cut_rows,
-    padded_runs_reject_what_does_not_fit,
+    padded_runs_reject_what_does_not_fit needs Unwinding,
 );
 
 /// `y = x·factor` over two elements.

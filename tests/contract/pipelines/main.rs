@@ -1,6 +1,6 @@
 //! The contract's section "pipelines, caches, registry" but for what is cached on disk, by public names only.
 
-mod caches;
+pub mod caches;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,9 +103,9 @@ fn panic_text(f: impl FnOnce()) -> String {
 }
 
 rlx_contract::on_every_device!(
-    a_new_pipeline_is_empty_and_keeps_eight,
+    a_new_pipeline_is_empty_and_keeps_eight needs Unwinding,
     a_template_is_built_once_for_each_set_of_options,
-    without_a_template_calls_by_reference_fail,
+    without_a_template_calls_by_reference_fail needs Unwinding,
     a_linear_layer_goes_from_template_to_a_run,
     variants_equal_exact_compiles,
     variants_are_found_by_key_sizes_and_options,
@@ -115,10 +115,10 @@ rlx_contract::on_every_device!(
     manifests_tell_what_is_known,
     components_are_variants_under_their_key,
     errors_of_blocks_compiler_and_device_come_as_lower_errors,
-    sizes_out_of_range_are_rejected,
+    sizes_out_of_range_are_rejected needs Unwinding,
     results_specialize_by_themselves,
     outputs_outlive_other_variants_runs,
-    variants_run_at_the_same_time,
+    variants_run_at_the_same_time needs Threads,
 );
 
 fn a_new_pipeline_is_empty_and_keeps_eight(d: Device) {
