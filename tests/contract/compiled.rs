@@ -75,7 +75,8 @@ rlx_contract::on_every_device!(
     run_forms_agree,
     rows_of_the_last_run_can_be_read,
     lengths_tell_open_dimensions_or_the_caller_does,
-    parameters_are_copy_on_write_between_clones needs Threads,
+    parameters_are_copy_on_write_between_clones,
+    another_thread_may_run_a_clone needs Threads,
     an_active_extent_computes_the_first_rows,
     an_active_extent_in_an_inner_dimension_is_cut_out_and_put_back,
     graphs_without_a_router_say_so,
@@ -294,8 +295,15 @@ fn parameters_are_copy_on_write_between_clones(d: Device) {
     b.set_param("w", &[10.0, 20.0]);
     assert_eq!(a.run(&[("x", &[0.0, 0.0])]), [[1.0, 2.0]]);
     assert_eq!(b.run(&[("x", &[0.0, 0.0])]), [[10.0, 20.0]]);
+}
+
+fn another_thread_may_run_a_clone(d: Device) {
+    let mut a = ready(d);
+    let mut b = a.clone();
+    b.set_param("w", &[10.0, 20.0]);
     let moved = std::thread::spawn(move || b.run(&[("x", &[1.0, 1.0])])).join().unwrap();
     assert_eq!(moved, [[11.0, 21.0]]);
+    assert_eq!(a.run(&[("x", &[1.0, 1.0])]), [[2.0, 3.0]]);
 }
 
 fn an_active_extent_computes_the_first_rows(d: Device) {

@@ -69,7 +69,7 @@ pub struct DeviceTest {
 /// Runs each test, a function of a device, on the CPU, on the outside backend, and on the devices whose features are on. In a page there
 /// is no test harness: the tests become `ON_A_DEVICE` of their module.
 ///
-/// ```ignore
+/// ```text
 /// on_every_device!(a_mixture_is_right, many_threads_may_share_a_cache needs Threads);
 /// ```
 #[macro_export]

@@ -11,7 +11,8 @@ rlx_contract::on_every_device!(
     buckets_take_sizes_up_to_their_upper,
     padded_runs_equal_exact_compiles,
     padded_runs_of_fixed_graphs_cut_rows,
-    padded_runs_reject_what_does_not_fit needs Unwinding,
+    padded_runs_reject_what_does_not_fit,
+    padding_panics_with_the_errors_text needs Unwinding,
 );
 
 /// `y = x·factor` over two elements.
@@ -143,17 +144,30 @@ fn padded_runs_reject_what_does_not_fit(d: Device) {
     let (x, t) = ([0.0f32; 6], [0.0f32; 2]);
     let mut fails = |rows: usize, x_inner: usize, inners: &[usize]| {
         let inputs = [("x", &x[..], x_inner), ("t", &t[..], 0)];
-        let error = cache.try_run_padded(3, rows, added, &inputs, inners).unwrap_err();
-        let text = panic_text(|| drop(cache.run_padded(3, rows, added, &inputs, inners)));
-        assert_eq!(text, error.to_string());
-        text
+        cache.try_run_padded(3, rows, added, &inputs, inners).unwrap_err().to_string()
     };
     assert!(fails(2, 2, &[2, 0]).contains("6 elements are not 2 rows of 2"));
     assert!(fails(6, 1, &[2, 0]).contains("6 rows are more than the 4"));
     assert!(fails(3, 2, &[2]).contains("the graph has 2"));
     assert!(fails(3, 2, &[5, 0]).contains("less than 3 rows of 5"));
     assert!(try_pad_rows(&[1.0], 1, usize::MAX, 1).is_err() && try_slice_rows(&[1.0], 2, 1).is_err());
-    let text = panic_text(|| drop(pad_rows(&[1.0], 2, 2, 1)));
-    assert!(text.contains("1 elements are not 2 rows of 1"), "{text}");
-    assert!(panic_text(|| drop(slice_rows(&[1.0], 2, 1))).contains("less than 2 rows"));
+    let error = try_pad_rows(&[1.0], 2, 2, 1).unwrap_err();
+    assert!(error.to_string().contains("1 elements are not 2 rows of 1"), "{error}");
+    assert!(try_slice_rows(&[1.0], 2, 1).unwrap_err().to_string().contains("less than 2 rows"));
+}
+
+fn padding_panics_with_the_errors_text(d: Device) {
+    rlx_contract::register();
+    let mut cache = BucketedCompileCache::power_of_two_ladder(d, 1, 8);
+    let (x, t) = ([0.0f32; 6], [0.0f32; 2]);
+    for (rows, x_inner, inners) in [(2, 2, &[2, 0][..]), (6, 1, &[2, 0]), (3, 2, &[2]), (3, 2, &[5, 0])] {
+        let inputs = [("x", &x[..], x_inner), ("t", &t[..], 0)];
+        let error = cache.try_run_padded(3, rows, added, &inputs, inners).unwrap_err();
+        let text = panic_text(|| drop(cache.run_padded(3, rows, added, &inputs, inners)));
+        assert_eq!(text, error.to_string());
+    }
+    let error = try_pad_rows(&[1.0], 2, 2, 1).unwrap_err();
+    assert_eq!(panic_text(|| drop(pad_rows(&[1.0], 2, 2, 1))), error.to_string());
+    let error = try_slice_rows(&[1.0], 2, 1).unwrap_err();
+    assert_eq!(panic_text(|| drop(slice_rows(&[1.0], 2, 1))), error.to_string());
 }
