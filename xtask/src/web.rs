@@ -234,7 +234,8 @@ fn goldens(folder: &Path) -> Result<(), String> {
 /// ONNX's node cases, as the page's tests read them.
 fn node_cases(run: &Run, folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut write = cargo_command(&["test", "-p", "rlx-onnx", "--test", "node_suite"]);
+    // The whole workspace is named, so that features are those of the `build` suite and nothing is compiled twice.
+    let mut write = cargo_command(&["test", "--workspace", "--test", "node_suite"]);
     write.args(["--", "node_cases_are_written_for_pages"]).env("RLX_NODE_CASES_OUT", folder);
     finish(run, &mut write, "ONNX's node cases")
 }
