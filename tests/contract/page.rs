@@ -37,6 +37,8 @@ device_tests!(
     trace,
 );
 
+// Not by `wasm-bindgen`, whose functions of JavaScript around an import a call cannot be suspended through. It takes and gives nothing, so that
+// it is safe to call.
 #[link(wasm_import_module = "./turn.js")]
 unsafe extern "C" {
     /// Suspends the call: other tasks of the page run.
