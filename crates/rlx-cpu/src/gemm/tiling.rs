@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::panels::panels;
+use super::panels::{PANEL, panels};
 use crate::isa::{Isa, IsaKind};
 
 /// Rows and vectors of the micro-kernel; the same numbers as `Simd::GEMM_ROWS`.
@@ -56,6 +56,26 @@ impl TileSizes {
 /// Rows of words in all panels of B together, of 192 bytes each: fewer stay in the second-level cache beside a block of A and C.
 const SHALLOW: usize = 1024;
 
+/// Panels of twice as many are read again for each block of rows, where that costs less than what it saves.
+const LIGHT: usize = 2 * SHALLOW;
+
+/// Tiles of a block, at least.
+const FEWEST: usize = 8;
+
+/// Whether threads divide the rows among them rather than the columns, so that each reads and writes the rows that it had in the steps before and
+/// has in those behind: what lies in another core's cache is slow to get, and so are panels that each of them reads, if they are more than
+/// the rows.
+fn splits_rows(m: usize, n: usize, depth: usize) -> bool {
+    let panels = panels(n).saturating_mul(depth);
+    panels <= LIGHT && m.saturating_mul(depth.saturating_add(n)) > panels.saturating_mul(PANEL)
+}
+
+/// Tiles of a block where blocks are the shares of threads: a power of two of blocks.
+fn row_block(tiles: usize) -> usize {
+    let blocks = (tiles / FEWEST).max(1);
+    tiles.div_ceil(1 << blocks.ilog2())
+}
+
 /// The tiling of a matmul: rows into balanced tiles, tiles into blocks, columns into panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
@@ -78,8 +98,9 @@ impl Tiling {
         let most = tile_sizes.block_bytes.max(2);
         let all = tiles.max(1);
         // A block of fewer tiles would re-read the panels too often.
-        let tiles_per_block =
-            if bytes > most { tiles.div_ceil(bytes.div_ceil(most / 2)).max(8).min(all) } else { all };
+        let fitting =
+            if bytes > most { tiles.div_ceil(bytes.div_ceil(most / 2)).max(FEWEST).min(all) } else { all };
+        let tiles_per_block = if splits_rows(m, n, depth) { fitting.min(row_block(all)) } else { fitting };
         Tiling { tiles, tiles_per_block, panels: panels(n) }
     }
 
