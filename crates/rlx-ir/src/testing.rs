@@ -14,6 +14,7 @@ use crate::oracle::Bindings;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
+mod attentions;
 mod contradictions;
 mod functions;
 mod graphs;
@@ -23,6 +24,7 @@ mod modules;
 mod numerics;
 mod property;
 
+pub use attentions::{AttentionShape, random_attention};
 pub use contradictions::contradicting_graph;
 pub use functions::{exact, function_arguments, function_graph, ulps, worst_ulps};
 pub use graphs::{

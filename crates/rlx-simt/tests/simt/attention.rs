@@ -9,8 +9,7 @@ use rlx_ir::lir::StepKind;
 use rlx_ir::op::Unseen;
 use rlx_ir::ops::MaskKind;
 use rlx_ir::oracle::Bindings;
-use rlx_ir::tensor::Elements;
-use rlx_ir::testing::{Case, Gen, random_bindings};
+use rlx_ir::testing::{AttentionShape, Case, Gen, random_attention, random_bindings};
 use rlx_ir::{DType, DimBinding, Graph, LirModule, Op, OpKind, Value, sym, text};
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_simt::SimtBackend;
@@ -56,35 +55,17 @@ fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> usize {
 
 /// A random attention with every mask, grouped heads, both layouts, and heads of 1 to 80 elements.
 fn random_case(g: &mut Gen, dtype: DType) -> Case {
-    let (kv_heads, groups) = (g.size(1..=2), g.size(1..=2));
     let head = |g: &mut Gen| if g.chance(0.5) { 8 * g.size(1..=10) } else { g.size(1..=20) };
-    let (head_dim, value_dim) = (head(g), head(g));
-    let (batch, queries, keys) = (g.size(1..=2), g.size(1..=24), g.size(1..=40));
-    let num_heads = kv_heads * groups;
-    let operand = |g: &mut Gen, heads: usize, seq: usize, size: usize| {
-        let dims = if g.chance(0.5) { vec![batch, seq, heads * size] } else { vec![batch, heads, seq, size] };
-        g.value(dtype, &dims, -1.0..1.0)
+    let shape = AttentionShape {
+        kv_heads: g.size(1..=2),
+        groups: g.size(1..=2),
+        head_dim: head(g),
+        value_dim: head(g),
+        batch: g.size(1..=2),
+        queries: g.size(1..=24),
+        keys: g.size(1..=40),
     };
-    let mut inputs = vec![
-        operand(g, num_heads, queries, head_dim),
-        operand(g, kv_heads, keys, head_dim),
-        operand(g, kv_heads, keys, value_dim),
-    ];
-    let mask: MaskKind = g.variant();
-    if mask == MaskKind::Custom {
-        let full = [batch, num_heads, queries, keys];
-        let mut dims: Vec<usize> = full.iter().map(|&d| if g.chance(0.3) { 1 } else { d }).collect();
-        let drop = g.size(0..=2);
-        dims.drain(..drop);
-        let of = if g.chance(0.5) { DType::Bool } else { dtype };
-        let mut values = g.value(of, &dims, -2.0..2.0);
-        if let Elements::Float(v) = &mut values.elements {
-            v.iter_mut().filter(|_| g.chance(0.3)).for_each(|x| *x = f64::NEG_INFINITY);
-        }
-        inputs.push(values);
-    }
-    let (scale, unseen): (_, Unseen) = (g.chance(0.3).then_some(0.25), g.variant());
-    Case::new(Op::Attention { num_heads, head_dim, mask, scale, unseen }, inputs)
+    random_attention(g, dtype, &shape)
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::shape::{Shape, Shapes, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
-use crate::testing::{Case, Gen};
+use crate::testing::{AttentionShape, Case, Gen, random_attention};
 
 /// What an attention's inputs are, read off their shapes.
 #[derive(Debug, Clone, PartialEq)]
@@ -225,7 +225,17 @@ impl OpDef for AttentionDef {
 
     #[cfg(feature = "testing")]
     fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
-        random_case(g)
+        let shape = AttentionShape {
+            kv_heads: g.size(1..=2),
+            groups: g.size(1..=3),
+            head_dim: g.size(1..=6),
+            value_dim: g.size(1..=6),
+            batch: g.size(1..=2),
+            queries: g.size(1..=5),
+            keys: g.size(1..=7),
+        };
+        let dtype = g.dtype_where(|d| d.is_float());
+        random_attention(g, dtype, &shape)
     }
 }
 
@@ -346,42 +356,6 @@ fn weigh(g: &mut Graph, scores: NodeId, unseen: Unseen) -> Result<NodeId> {
     let half = g.try_scalar(0.5, dtype)?;
     let sum = g.try_maximum(sum, half)?;
     g.try_div(exp, sum)
-}
-
-#[cfg(feature = "testing")]
-fn random_case(g: &mut Gen) -> Case {
-    let (kv_heads, groups) = (g.size(1..=2), g.size(1..=3));
-    let (head_dim, value_dim) = (g.size(1..=6), g.size(1..=6));
-    let (batch, queries, keys) = (g.size(1..=2), g.size(1..=5), g.size(1..=7));
-    let num_heads = kv_heads * groups;
-    let dtype = g.dtype_where(|d| d.is_float());
-    let operand = |g: &mut Gen, heads: usize, seq: usize, size: usize| {
-        let dims = if g.chance(0.5) { vec![batch, seq, heads * size] } else { vec![batch, heads, seq, size] };
-        g.value(dtype, &dims, -1.0..1.0)
-    };
-    let mut inputs = vec![
-        operand(g, num_heads, queries, head_dim),
-        operand(g, kv_heads, keys, head_dim),
-        operand(g, kv_heads, keys, value_dim),
-    ];
-    let mask: MaskKind = g.variant();
-    if mask == MaskKind::Custom {
-        let full = [batch, num_heads, queries, keys];
-        let mut dims: Vec<usize> = full.iter().map(|&d| if g.chance(0.3) { 1 } else { d }).collect();
-        let drop = g.size(0..=2);
-        dims.drain(..drop);
-        let of = if g.chance(0.5) { DType::Bool } else { dtype };
-        let mut values = g.value(of, &dims, -2.0..2.0);
-        if let Elements::Float(v) = &mut values.elements {
-            // Some keys are forbidden, now and then all of them.
-            let forbidden = g.pick(&[0.0, 0.3, 0.8]);
-            v.iter_mut().filter(|_| g.chance(forbidden)).for_each(|x| *x = f64::NEG_INFINITY);
-        }
-        inputs.push(values);
-    }
-    let scale = g.chance(0.3).then_some(0.25);
-    let unseen = g.variant();
-    Case::new(Op::Attention { num_heads, head_dim, mask, scale, unseen }, inputs)
 }
 
 #[cfg(test)]
