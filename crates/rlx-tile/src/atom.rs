@@ -194,8 +194,29 @@ pub struct Atom {
     pub sum: Lanes,
     /// How operands are loaded.
     pub loading: Loading,
+    /// Where a lane's elements are in the left block that it makes of sums, and in right blocks that are multiplied with that, as [`Loading::Own`] has
+    /// them. None where blocks are loaded so, too.
+    pub chained: Option<Lanes>,
     /// The instruction is given the right operand first and makes the transposed sums, so that a lane has neighbours in a row.
     pub exchanged: bool,
+}
+
+/// Where an element of a left operand is among the sums of the same rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The number of the instruction's columns beside each other.
+    pub beside: u32,
+    /// The element of a lane's sums there.
+    pub element: u32,
+    /// The lane itself has it, or the lane at the same place of the lower (0) or upper (1) half of the warp.
+    pub half: Option<u32>,
+}
+
+impl Held {
+    /// The number of the lane that has it, for one of a warp of so many.
+    pub fn lane(&self, lane: u32, lanes: u32) -> u32 {
+        self.half.map_or(lane, |half| lane % (lanes / 2) + half * (lanes / 2))
+    }
 }
 
 const SUM: Lanes = Lanes { lane: &[(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0)] };
@@ -213,6 +234,7 @@ const fn k8(dtype: DType, arch: Arch) -> Atom {
         right: Lanes { lane: &[(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)], element: &[(1, 0)] },
         sum: SUM,
         loading: Loading::Dealt,
+        chained: None,
         exchanged: false,
     }
 }
@@ -227,7 +249,8 @@ const fn k16(dtype: DType) -> Atom {
 }
 
 /// `v_mfma_f32_16x16x16`. A lane has four elements along the depth, and loads those of two instructions at once, 16 bytes: which of
-/// the block's depth an instruction multiplies does not matter, as long as both operands agree.
+/// the block's depth an instruction multiplies does not matter, as long as both operands agree. The sums of an instruction lie as the left operand of another
+/// one does, so a lane makes its part of a left block of two instructions' sums.
 const fn mfma(dtype: DType) -> Atom {
     Atom {
         dtype,
@@ -243,6 +266,10 @@ const fn mfma(dtype: DType) -> Atom {
         loading: Loading::Own(Lanes {
             lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8), (0, 16)],
             element: &[(0, 1), (0, 2), (0, 4)],
+        }),
+        chained: Some(Lanes {
+            lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 4), (0, 8)],
+            element: &[(0, 1), (0, 2), (0, 16)],
         }),
         exchanged: true,
     }
@@ -272,7 +299,22 @@ const fn wmma11(dtype: DType) -> Atom {
             lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 0)],
             element: &[(0, 1), (0, 2), (0, 4), (0, 8)],
         }),
+        chained: None,
         exchanged: false,
+    }
+}
+
+/// The same with the right operand first: a lane has every second sum of one row, and the lane 16 on has the others. What a lane makes a left operand
+/// of is first the sums of the lower half, then those of the upper one.
+const fn wmma11_of_rows(dtype: DType) -> Atom {
+    Atom {
+        sum: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 1)], element: &[(0, 2), (0, 4), (0, 8)] },
+        chained: Some(Lanes {
+            lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 0)],
+            element: &[(0, 2), (0, 4), (0, 8), (0, 1)],
+        }),
+        exchanged: true,
+        ..wmma11(dtype)
     }
 }
 
@@ -307,12 +349,13 @@ const fn simdgroup(dtype: DType) -> Atom {
         right: MATRIX,
         sum: MATRIX,
         loading: Loading::Matrix,
+        chained: None,
         exchanged: false,
     }
 }
 
 /// The matrix instructions that programs use, the best of each architecture and type first.
-pub static ATOMS: [Atom; 12] = [
+pub static ATOMS: [Atom; 14] = [
     k16(DType::F16),
     k16(DType::BF16),
     k8(DType::F16, Arch::Sm75),
@@ -320,6 +363,8 @@ pub static ATOMS: [Atom; 12] = [
     mfma(DType::BF16),
     wmma11(DType::F16),
     wmma11(DType::BF16),
+    wmma11_of_rows(DType::F16),
+    wmma11_of_rows(DType::BF16),
     wmma12(DType::F16),
     wmma12(DType::BF16),
     simdgroup(DType::F16),
@@ -331,6 +376,11 @@ impl Atom {
     /// The instruction that multiplies elements of `dtype` on `arch`; `None` where there is none.
     pub fn of(arch: Arch, dtype: DType) -> Option<&'static Atom> {
         ATOMS.iter().find(|a| a.dtype == dtype && arch.has(a.arch))
+    }
+
+    /// The one for programs that compute on rows of the sums: the one whose lanes have sums of the fewest rows.
+    pub fn of_rows(arch: Arch, dtype: DType) -> Option<&'static Atom> {
+        ATOMS.iter().filter(|a| a.dtype == dtype && arch.has(a.arch)).min_by_key(|a| a.sum.rows())
     }
 
     /// Its name in a program's text: in PTX, such as `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`, the compiler's builtin, or Metal's
@@ -391,30 +441,39 @@ impl Atom {
         step * n..(step + 1) * n
     }
 
-    /// Where a lane has, among its sums, each element of its part of a left block: the number of the instruction's columns beside each other and the
-    /// element in there. `None` where other lanes have them, or nobody knows.
-    pub fn left_of_sums(&self) -> Option<Vec<(u32, u32)>> {
-        let place = |lane: u32, x: u32| match &self.loading {
-            Loading::Dealt => {
+    /// Where each element of a lane's part of a left block is among sums. `None` where neither the lane nor the one half a warp on has it, or nobody
+    /// knows.
+    pub fn left_of_sums(&self) -> Option<Vec<Held>> {
+        let found = |x: u32, half: Option<u32>, lane: u32| {
+            let (row, depth) = self.left_place(lane, x)?;
+            let from = Held { beside: depth / self.n, element: 0, half };
+            let with = from.lane(lane, self.arch.lanes());
+            let element =
+                (0..self.sum.elements()).find(|&e| self.sum.at(with, e) == (row, depth % self.n))?;
+            Some(Held { element, ..from })
+        };
+        let of_all = |x: u32, half: Option<u32>| {
+            let first = found(x, half, 0)?;
+            (1..self.arch.lanes()).all(|lane| found(x, half, lane) == Some(first)).then_some(first)
+        };
+        let halves = [None, Some(0), Some(1)];
+        (0..self.block_registers() * self.packed())
+            .map(|x| halves.into_iter().find_map(|half| of_all(x, half)))
+            .collect()
+    }
+
+    /// The row and the depth of an element of a lane's part of a left block that is made of sums.
+    fn left_place(&self, lane: u32, x: u32) -> Option<(u32, u32)> {
+        match (&self.chained, &self.loading) {
+            (Some(chained), _) => Some(chained.at(lane, x)),
+            (None, Loading::Dealt) => {
                 let (step, element) = (x / self.left.elements(), x % self.left.elements());
                 let (row, depth) = self.left.at(lane, element);
                 Some((row, depth + step * self.k))
             }
-            Loading::Own(own) => Some(own.at(lane, x)),
-            Loading::Matrix => None,
-        };
-        let found = |x: u32, lane: u32| {
-            let (row, depth) = place(lane, x)?;
-            let element =
-                (0..self.sum.elements()).find(|&e| self.sum.at(lane, e) == (row, depth % self.n))?;
-            Some((depth / self.n, element))
-        };
-        (0..self.block_registers() * self.packed())
-            .map(|x| {
-                let first = found(x, 0)?;
-                (1..self.arch.lanes()).all(|lane| found(x, lane) == Some(first)).then_some(first)
-            })
-            .collect()
+            (None, Loading::Own(own)) => Some(own.at(lane, x)),
+            (None, Loading::Matrix) => None,
+        }
     }
 
     /// Registers of a right block that are the operand of step `step` for its columns `n·half..`.

@@ -199,14 +199,15 @@ impl<'a> Group<'a> {
                 self.shared.barrier();
                 self.count.barriers += 1;
             }
-            Stmt::Load { to, from, stage, row, col, depth_rows } => {
+            Stmt::Load { to, from, stage, row, col, depth_rows, of_sums } => {
                 let stage = self.stage(*from, *stage);
                 for w in 0..self.warps.len() {
                     let at = self.warps[w].place;
                     let (row, col) = (self.position(row, at) as u32, self.position(col, at) as u32);
                     let (tile, lane) = (*from, w * self.p.arch.lanes() as usize);
                     let (shared, count) = (&mut self.shared, &mut self.count);
-                    let from = fragments::Source { tile, stage, row, col, depth_rows: *depth_rows, lane };
+                    let (depth_rows, of_sums) = (*depth_rows, *of_sums);
+                    let from = fragments::Source { tile, stage, row, col, depth_rows, of_sums, lane };
                     self.warps[w].load(self.p, *to, &from, shared, count)?;
                 }
             }

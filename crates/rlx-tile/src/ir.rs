@@ -277,7 +277,8 @@ pub enum Stmt {
         /// How.
         op: Reduction,
     },
-    /// Makes a left operand of columns of sums, rounded to its type: every lane has its elements already.
+    /// Makes a left operand of columns of sums, rounded to its type: every lane has its elements already, or half of them and the lane half a warp on
+    /// has the others.
     Convert {
         /// The operand.
         to: Fragment,
@@ -314,6 +315,9 @@ pub enum Stmt {
         col: Index,
         /// The tile's rows run along the depth: a left tile is stored as depth × rows, a right one as depth × columns.
         depth_rows: bool,
+        /// The depth's elements are in the order of sums ([`Atom::chained`]): a right operand, of such a tile, that is multiplied with what
+        /// [`Stmt::Convert`] made.
+        of_sums: bool,
     },
     /// `sum += left · right`.
     Mma {
@@ -471,7 +475,10 @@ impl Program {
 
     /// Its matrix instruction.
     pub fn atom(&self) -> Option<&'static Atom> {
-        Atom::of(self.arch, self.dtype)
+        match self.fragments.iter().any(|f| f.role == Role::Rows) {
+            true => Atom::of_rows(self.arch, self.dtype),
+            false => Atom::of(self.arch, self.dtype),
+        }
     }
 
     /// The view of a verified program.

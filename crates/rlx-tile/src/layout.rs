@@ -34,11 +34,12 @@ impl Swizzle {
         }
     }
 
-    /// The swizzle without bank conflicts for lanes that read single elements: 16 neighbours of a row each half of the lanes, from rows that are 8 or
-    /// 16 apart. Rows have at least 32 elements, a power of two.
-    pub fn of_elements(cols: u32) -> Swizzle {
+    /// The swizzle without bank conflicts for lanes that read single elements: 16 neighbours of a row each half of 32 lanes, from rows that are `apart`,
+    /// 4 or 8. Rows have at least 32 elements, a power of two.
+    pub fn of_elements(cols: u32, apart: u32) -> Swizzle {
         let bits = (cols / CHUNK).ilog2().min(3);
-        Swizzle { bits, shift: 2 }
+        // Neighbours are two chunks, so the other row's are two on.
+        Swizzle { bits, shift: apart.ilog2() - 1 }
     }
 
     /// Where chunk `chunk` of row `row` is in its row.

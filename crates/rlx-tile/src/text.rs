@@ -210,9 +210,10 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
         Stmt::Commit => f.write_str("commit\n"),
         Stmt::Wait(n) => writeln!(f, "wait {n}"),
         Stmt::Barrier => f.write_str("barrier\n"),
-        Stmt::Load { to, from, stage, row, col, depth_rows } => {
+        Stmt::Load { to, from, stage, row, col, depth_rows, of_sums } => {
             let order = if *depth_rows { " depth.rows" } else { "" };
-            writeln!(f, "load f{} = t{}[{stage}][{row}, {col}]{order}", to.0, from.0)
+            let sums = if *of_sums { " of.sums" } else { "" };
+            writeln!(f, "load f{} = t{}[{stage}][{row}, {col}]{order}{sums}", to.0, from.0)
         }
         Stmt::Mma { sum, left, right } => writeln!(f, "mma f{} += f{} f{}", sum.0, left.0, right.0),
         Stmt::Store { to, from, row, col, map } => {

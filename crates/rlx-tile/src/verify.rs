@@ -180,7 +180,8 @@ impl Verifier<'_> {
             Stmt::Fetch(n, c) => self.fetch(*n, c),
             Stmt::Put(n, c) => self.put(*n, c),
             Stmt::Commit | Stmt::Wait(_) | Stmt::Barrier => Ok(()),
-            Stmt::Load { to, from, stage, row, col, depth_rows } => {
+            Stmt::Load { to, from, stage, row, col, depth_rows, of_sums } => {
+                self.in_order_of_sums(*to, *depth_rows, *of_sums)?;
                 self.load(*to, *from, *stage, (row, col), *depth_rows)
             }
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),

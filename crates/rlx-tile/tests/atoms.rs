@@ -96,6 +96,9 @@ fn formulas(atom: &Atom) -> Documented {
         (Arch::Sm80, 16) => of(left_k16, right_k16, sum),
         (Arch::Sm75, 8) => of(left_k8, right_k8, sum),
         (Arch::Gfx90a, 16) => of(left_mfma, |l, e| swapped(left_mfma(l, e)), |l, e| swapped(sum_mfma(l, e))),
+        (Arch::Gfx1100, 16) if atom.exchanged => {
+            of(left_wmma11, |l, e| swapped(left_wmma11(l, e)), |l, e| swapped(sum_wmma11(l, e)))
+        }
         (Arch::Gfx1100, 16) => of(left_wmma11, |l, e| swapped(left_wmma11(l, e)), sum_wmma11),
         (Arch::Gfx1200, 16) => {
             of(left_wmma12, |l, e| swapped(left_wmma12(l, e)), |l, e| swapped(sum_wmma12(l, e)))
@@ -138,7 +141,38 @@ fn lanes_have_the_elements_that_the_vendor_documents() {
                 }
             }
         }
-        assert_eq!(atom.exchanged, matches!(atom.arch, Arch::Gfx90a | Arch::Gfx1200));
+        let neighbours = matches!(atom.arch, Arch::Gfx90a | Arch::Gfx1200);
+        let of_rows = atom.arch == Arch::Gfx1100 && Atom::of(atom.arch, atom.dtype) != Some(atom);
+        assert_eq!(atom.exchanged, neighbours || of_rows);
+    }
+}
+
+/// What a lane makes a left block of is the block, in an order of the depth that right blocks are loaded in, too: an instruction multiplies the same part of
+/// it in both operands. A register is made of two sums of one lane.
+#[test]
+fn blocks_that_are_made_of_sums_are_whole() {
+    for atom in &ATOMS {
+        let Some(order) = &atom.chained else { continue };
+        let lanes = || 0..atom.arch.lanes();
+        let mut all: Vec<_> =
+            lanes().flat_map(|l| (0..order.elements()).map(move |e| order.at(l, e))).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len() as u32, atom.block * atom.depth, "{}", atom.instruction());
+        assert!(all.iter().all(|&(a, d)| a < atom.block && d < atom.depth));
+        let (Loading::Own(own), Some(held)) = (&atom.loading, atom.left_of_sums()) else {
+            panic!("{atom:?}")
+        };
+        assert_eq!([order.elements(), held.len() as u32], [own.elements(); 2]);
+        for lane in lanes() {
+            let rows = [own.at(lane, 0).0, atom.left.at(lane, 0).0, atom.right.at(lane, 0).1];
+            assert_eq!([order.at(lane, 0).0; 3], rows);
+            for (e, held) in held.iter().enumerate() {
+                let (row, col) = atom.sum.at(held.lane(lane, atom.arch.lanes()), held.element);
+                assert_eq!((row, col + held.beside * atom.n), order.at(lane, e as u32));
+            }
+        }
+        assert!(held.chunks(2).all(|two| (two[0].half, two[0].beside) == (two[1].half, two[1].beside)));
     }
 }
 
@@ -200,6 +234,12 @@ fn architectures_have_the_instructions_of_their_types() {
     assert!(Arch::ALL.iter().all(|&arch| ptx(arch, DType::F32).is_some() == (arch == Arch::Apple7)));
     let amd = ptx(Arch::Gfx90a, DType::BF16).unwrap();
     assert_eq!(amd, "__builtin_amdgcn_mfma_f32_16x16x16bf16_1k");
+    // Programs on rows of sums have the instruction whose lanes have sums of few rows.
+    for arch in Arch::ALL {
+        let (of, of_rows) = (Atom::of(arch, DType::F16).unwrap(), Atom::of_rows(arch, DType::F16).unwrap());
+        assert_eq!(of.instruction(), of_rows.instruction());
+        assert_eq!(of.sum.rows() > of_rows.sum.rows(), arch == Arch::Gfx1100);
+    }
     let amd = ptx(Arch::Gfx1200, DType::F16).unwrap();
     assert_eq!(amd, "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12");
 }

@@ -33,6 +33,16 @@ fn random_attentions_of_sm_80_are_right() {
 }
 
 #[test]
+fn random_attentions_of_gfx90a_are_right() {
+    random_attentions(Arch::Gfx90a);
+}
+
+#[test]
+fn random_attentions_of_gfx1100_are_right() {
+    random_attentions(Arch::Gfx1100);
+}
+
+#[test]
 fn random_attentions_of_gfx1200_are_right() {
     random_attentions(Arch::Gfx1200);
 }

@@ -99,12 +99,13 @@ fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
         Stmt::Copy(c) | Stmt::CopyAsync(c) | Stmt::Fetch(_, c) | Stmt::Put(_, c) => damage_copy(g, c),
         Stmt::Commit | Stmt::Barrier => {}
         Stmt::Wait(n) => *n = number(g),
-        Stmt::Load { to, from, stage, row, col, depth_rows } => match g.int(0..=5) {
+        Stmt::Load { to, from, stage, row, col, depth_rows, of_sums } => match g.int(0..=6) {
             0 => *to = fragment,
             1 => *from = Tile(g.int(0..=3) as u32),
             2 => damage_stage(g, stage),
             3 => damage_index(g, row),
             4 => damage_index(g, col),
+            5 => *of_sums = !*of_sums,
             _ => *depth_rows = !*depth_rows,
         },
         Stmt::Mma { sum, left, right } => match g.int(0..=2) {

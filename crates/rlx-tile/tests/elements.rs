@@ -6,7 +6,7 @@ use common::attention::{ARCHS, AttentionCase, Shape};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
 use rlx_ir::testing::Gen;
-use rlx_tile::atom::ATOMS;
+use rlx_tile::atom::Atom;
 use rlx_tile::ir::{Below, Counter, Fragment, Index, Role, Size, Stmt};
 use rlx_tile::schedule::{Attention, attention, attention_tilings};
 use rlx_tile::verify::{Rule, verify};
@@ -102,6 +102,37 @@ fn the_verifier_names_the_rule() {
     assert!(matches!(bounded, Rule::Position(_)));
 }
 
+/// The load of values.
+fn load_of_values(p: &mut Program) -> (&mut bool, &mut bool) {
+    let Some(Stmt::For { body, .. }) = step(p).last_mut() else { panic!("no loop over the weights") };
+    let Stmt::Load { depth_rows, of_sums, .. } = &mut body[1] else { panic!("no load") };
+    (depth_rows, of_sums)
+}
+
+/// Where sums have an order of the depth of their own, values are loaded in it; in another one they are multiplied by the weights of other keys.
+#[test]
+fn values_are_loaded_in_the_order_of_sums() {
+    for arch in ARCHS {
+        let tiling = *attention_tilings(arch, 24).last().unwrap();
+        let case = AttentionCase::of(&mut Gen::new(12), arch, (DType::F16, tiling), SHAPE, MaskKind::None);
+        let right = |p: &Program| case.wrong(&case.interpret(p).unwrap().0.0[3]).is_none();
+        let mut p = case.program();
+        let own = matches!(arch, Arch::Gfx90a | Arch::Gfx1100);
+        assert_eq!((*load_of_values(&mut p).1, right(&p)), (own, true), "{}", arch.name());
+        *load_of_values(&mut p).1 = !own;
+        let broken = verify(&p).map_err(|v| v.rule);
+        if own {
+            assert!(broken.is_ok() && !right(&p), "{}", arch.name());
+            // Chunks are in the order of the depth.
+            *load_of_values(&mut p).0 = false;
+            *load_of_values(&mut p).1 = true;
+            assert!(matches!(verify(&p).unwrap_err().rule, Rule::Operand(_)));
+        } else {
+            assert!(matches!(broken, Err(Rule::Operand(_))), "{}", arch.name());
+        }
+    }
+}
+
 /// What is used before it is set is found by the interpreter.
 #[test]
 fn rows_are_set_before_they_are_used() {
@@ -164,22 +195,27 @@ fn tilings_give_the_same_bits() {
     }
 }
 
-/// On which architectures lanes have the elements of a left operand as sums.
+/// On which architectures lanes make a left operand of sums, and of which.
 #[test]
 fn left_operands_of_sums() {
-    for atom in &ATOMS {
-        let stays = ARCHS.contains(&atom.arch);
-        assert_eq!(atom.left_of_sums().is_some(), stays, "{}", atom.arch.name());
+    let places = |arch| {
+        let held = Atom::of_rows(arch, DType::F16).and_then(Atom::left_of_sums)?;
+        Some(held.iter().map(|held| (held.beside, held.element, held.half)).collect::<Vec<_>>())
+    };
+    for arch in Arch::ALL {
+        assert_eq!(places(arch).is_some(), ARCHS.contains(&arch), "{}", arch.name());
     }
-    // PTX ISA: registers of A are (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8).
-    let places = ATOMS[0].left_of_sums().unwrap();
-    assert_eq!(places, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]);
-    for arch in [Arch::Gfx90a, Arch::Gfx1100, Arch::Apple7] {
-        let what = Attention::new(DType::F16, 64);
-        assert_eq!(attention_tilings(arch, 64), []);
-        let error = attention(arch, &what, &attention_tilings(Arch::Sm80, 64)[0]).unwrap_err();
-        assert!(error.message().contains("as it makes them"), "{error}");
-    }
+    // PTX ISA: registers of A are (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8). Two sums of an MFMA instruction beside each
+    // other are the operands of two.
+    let beside = |n: u32| (0..8).map(|i| (i / n, i % n, None)).collect::<Vec<_>>();
+    assert_eq!([Arch::Sm80, Arch::Gfx90a, Arch::Gfx1200].map(places), [4, 4, 8].map(|n| Some(beside(n))));
+    // On gfx11 each half of the warp has every second column of its rows.
+    let halves = (0..16).map(|i| (0, i % 8, Some(i / 8))).collect::<Vec<_>>();
+    assert_eq!(places(Arch::Gfx1100), Some(halves));
+    let what = Attention::new(DType::F16, 64);
+    assert_eq!(attention_tilings(Arch::Apple7, 64), []);
+    let error = attention(Arch::Apple7, &what, &attention_tilings(Arch::Sm80, 64)[0]).unwrap_err();
+    assert!(error.message().contains("as it makes them"), "{error}");
     // Apple's programs have no rows, whose layout nobody knows.
     let mut p = case(MaskKind::None).program();
     p.fragments[0].role = Role::Rows;

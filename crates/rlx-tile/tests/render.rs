@@ -69,6 +69,7 @@ fn golden_files_hold() {
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
         ("sm_90a_bf16", "cu", "sm_90a.bf16.64x64x64.4x1.s4.packed"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
+        ("gfx1100_attention", "hip", "gfx1100.f16.attention.64.q64.k32.w4.s1.all"),
         ("sm_80_attention", "cu", "sm_80.bf16.attention.128.q128.k64.w8.s2.causal"),
         ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),

@@ -16,12 +16,17 @@ use rlx_simt::SimtBackend;
 
 use crate::common::{everything, fake, second_gpu, set_params};
 
-/// The fake GPUs whose lanes have weights as operands, and whether they multiply bf16.
-const MODELS: [(Device, usize, bool); 3] =
-    [(Device::Cuda, 0, true), (Device::Cuda, 2, false), (Device::Rocm, 2, true)];
+/// The fake GPUs with matrix units, one of each architecture, and whether they multiply bf16. (`tiles.rs` asks those without, too.)
+const MODELS: [(Device, usize, bool); 5] = [
+    (Device::Cuda, 0, true),
+    (Device::Cuda, 2, false),
+    (Device::Rocm, 0, true),
+    (Device::Rocm, 1, true),
+    (Device::Rocm, 2, true),
+];
 
-/// Others: MFMA, and WMMA of gfx11. (`tiles.rs` asks GPUs without matrix units, too.)
-const OTHERS: [(Device, usize); 2] = [(Device::Rocm, 0), (Device::Rocm, 1)];
+/// A GPU without, of each vendor.
+const OTHERS: [(Device, usize); 2] = [(Device::Cuda, 3), (Device::Rocm, 3)];
 
 fn module(graph: &Graph, backend: &SimtBackend) -> Arc<LirModule> {
     let options = CompileOptions::default();

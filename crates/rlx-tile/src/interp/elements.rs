@@ -4,6 +4,7 @@ use super::Group;
 use super::fragments::{Warp, pair, sums_of_lane};
 use super::global::rounded;
 use super::shared::Step;
+use crate::atom::Held;
 use crate::ir::{Fragment, Index, Program, Reduction, Role};
 use crate::scalar::Scalar;
 
@@ -76,11 +77,12 @@ impl Warp {
             for block in 0..blocks {
                 let (i, d) = (block / along, block % along);
                 let first = i * cols + (col + d * atom.depth) / atom.n;
-                let element = |(j, e): (u32, u32)| {
-                    let at = lane * n + ((first + j) * atom.sum.elements() + e) as usize;
+                let element = |held: &Held| {
+                    let with = held.lane(lane as u32, self.lanes as u32) as usize;
+                    let at = with * n + ((first + held.beside) * atom.sum.elements() + held.element) as usize;
                     rounded(p.dtype, sums[at])
                 };
-                registers.extend(places.chunks(2).map(|two| pair(element(two[0]), element(two[1]))));
+                registers.extend(places.chunks(2).map(|two| pair(element(&two[0]), element(&two[1]))));
             }
         }
         self.registers[to.0 as usize] = registers;

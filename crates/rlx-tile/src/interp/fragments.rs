@@ -27,6 +27,7 @@ pub struct Source {
     pub row: u32,
     pub col: u32,
     pub depth_rows: bool,
+    pub of_sums: bool,
     /// The number of the warp's first lane in the workgroup.
     pub lane: usize,
 }
@@ -106,7 +107,10 @@ impl Warp {
                     let by_rows = (decl.role == Role::Left) != from.depth_rows;
                     load_matrices(p, from, (corner, by_rows), (memory, count), &mut set)?;
                 }
-                Loading::Own(own) => load_own(p, from, (corner, own), (memory, count), &mut set)?,
+                Loading::Own(own) => {
+                    let own = atom.chained.as_ref().filter(|_| from.of_sums).unwrap_or(own);
+                    load_own(p, from, (corner, own), (memory, count), &mut set)?;
+                }
                 Loading::Matrix => {
                     let layout = if decl.role == Role::Right { &atom.right } else { &atom.left };
                     let how = (corner, layout, !as_declared, atom.packed());

@@ -9,8 +9,10 @@
 //! p = 2^(s - m')                 l = a·l + Σ p           o = a·o + p·v
 //! ```
 //!
-//! and in the end `o / l`. Scores are in powers of 2: `scale` and mask are times log₂e. Weights become the left operand of `p·v` in the registers where
-//! they are, rounded to 16 bits; everything else is f32. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
+//! and in the end `o / l`. Scores are in powers of 2: `scale` and mask are times log₂e. Weights become the left operand of `p·v` in registers,
+//! rounded to 16 bits, and never go through workgroup memory; everything else is f32. Where lanes have sums in another order of the depth than blocks are
+//! loaded in ([`Atom::chained`]), values are loaded in that order: which of the keys an instruction multiplies does not matter, as long as both operands
+//! agree. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
 //! 0 and `l = 0`. With a causal mask, blocks of keys behind all queries of the workgroup are not visited.
 //!
 //! ```
@@ -112,6 +114,11 @@ pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
     let stages = if arch.copies_async() { 2 } else { 1 };
     let of = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
     match (arch, head) {
+        (Arch::Gfx90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
+        (Arch::Gfx90a, 65..=128) => vec![of(128, 32, 8), of(64, 32, 4), of(16, 32, 1)],
+        (Arch::Gfx90a, _) => vec![of(64, 32, 4), of(32, 32, 2)],
+        (Arch::Gfx1100, ..=64) => vec![of(64, 32, 4), of(32, 32, 2)],
+        (Arch::Gfx1100, 65..=128) => vec![of(128, 16, 8), of(64, 16, 4)],
         (Arch::Gfx1200, ..=64) => vec![of(64, 32, 4), of(32, 32, 2)],
         (Arch::Gfx1200, 65..=128) => vec![of(128, 16, 8), of(64, 16, 4)],
         (Arch::Sm80 | Arch::Sm90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
@@ -119,8 +126,8 @@ pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
         (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4)],
         (Arch::Sm75, ..=64) => vec![of(64, 32, 4), of(16, 32, 1)],
         (Arch::Sm75, 65..=128) => vec![of(64, 32, 4)],
-        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it; or lanes do not have weights as
-        // operands.
+        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it; or nobody knows which sums a lane
+        // has.
         _ => Vec::new(),
     }
 }
@@ -224,19 +231,19 @@ const SHIFT: u32 = 2;
 /// The program of an attention.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] where the architecture has no instruction for the type, its lanes have other elements of sums than of operands, or the
+/// [`ErrorKind::Unsupported`] where the architecture has no instruction for the type, its lanes cannot make an operand of sums, or the
 /// tiling does not fit the architecture or itself.
 pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Result<Program> {
     let unsupported = |why: String| {
         Error::new(ErrorKind::Unsupported, format!("attention {} on {}: {why}", tiling.name(), arch.name()))
     };
-    let atom = Atom::of(arch, what.dtype).filter(|atom| atom.left_of_sums().is_some());
+    let atom = Atom::of_rows(arch, what.dtype).filter(|atom| atom.left_of_sums().is_some());
     let Some(atom) = atom else {
         return Err(unsupported(format!(
             "no matrix instruction takes weights of {} as it makes them",
             what.dtype
         ))
-        .with_hint("f16 needs sm_75 or gfx12, bf16 sm_80 or gfx12"));
+        .with_hint("f16 needs sm_75, gfx90a or gfx11, bf16 sm_80, gfx90a or gfx11"));
     };
     let head = |size: u32| (1..=256).contains(&size);
     if !(head(what.head_dim) && head(what.value_dim)) {
@@ -247,8 +254,8 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
     }
     let whole = |size: u32, of: u32| (1..=256).contains(&size) && size.is_multiple_of(of);
     let warps = (1..=16).contains(&tiling.warps);
-    if !(warps && whole(tiling.queries, tiling.warps * atom.block) && whole(tiling.keys, atom.block)) {
-        return Err(unsupported(format!("warps multiply blocks of {}", atom.block)));
+    if !(warps && whole(tiling.queries, tiling.warps * atom.block) && whole(tiling.keys, atom.depth)) {
+        return Err(unsupported(format!("warps multiply blocks of {} by {}", atom.block, atom.depth)));
     }
     let program = Schedule { arch, atom, what, tiling }.program();
     // What is too large for the architecture is said by the verifier.
@@ -281,24 +288,20 @@ const AGAIN: Fragment = Fragment(6);
 const RESULT: u32 = 7;
 /// The loop over the keys.
 const STEP: Counter = Counter(0);
-/// At most so many columns of the result are multiplied at once: the right operand of more would take too many registers.
-const PART: u32 = 64;
+/// Columns of the result that are multiplied at once are as many as so many registers of a right operand have.
+const PART: u32 = 16;
 
 impl Schedule<'_> {
-    fn up(&self, size: u32) -> u32 {
-        size.next_multiple_of(self.atom.block.max(self.atom.depth))
-    }
-
     fn program(&self) -> Program {
         let (what, t) = (self.what, self.tiling);
         let (rows, block) = (t.queries / t.warps, self.atom.depth);
-        let (depth, (parts, part)) = (self.up(what.head_dim), self.divided());
+        let (depth, (parts, part)) = (self.head(), self.divided());
         let values = parts * part;
         let tile = |rows, cols: u32, stages, depth_rows| {
             let elements = depth_rows && matches!(self.atom.loading, Loading::Own(_));
             // As in a matmul: lanes that load single elements need at least two rows of 16.
             let cols = cols.next_power_of_two().max(if elements { 32 } else { 16 });
-            let swizzle = if elements { Swizzle::of_elements(cols) } else { Swizzle::of(cols) };
+            let swizzle = if elements { Swizzle::of_elements(cols, self.apart()) } else { Swizzle::of(cols) };
             TileDecl { dtype: what.dtype, rows, cols, stages, swizzle, matrices: false }
         };
         let fragment = |role, rows, cols| FragmentDecl { role, rows, cols };
@@ -343,8 +346,23 @@ impl Schedule<'_> {
 
     /// How many parts the columns of the result are divided into, and columns of each.
     fn divided(&self) -> (u32, u32) {
-        let n = self.what.value_dim.div_ceil(PART);
-        (n, self.up(self.what.value_dim.div_ceil(n)))
+        let most = PART / self.atom.block_registers() * self.atom.block;
+        let n = self.what.value_dim.div_ceil(most);
+        (n, self.what.value_dim.div_ceil(n).next_multiple_of(self.atom.block))
+    }
+
+    /// The size of a query in whole blocks.
+    fn head(&self) -> u32 {
+        self.what.head_dim.next_multiple_of(self.atom.depth)
+    }
+
+    /// How far the two rows of values are apart that 32 lanes read single elements of; where they read one row, that does not matter.
+    fn apart(&self) -> u32 {
+        let order = match (&self.atom.chained, &self.atom.loading) {
+            (Some(order), _) | (None, Loading::Own(order)) => order,
+            _ => return 8,
+        };
+        if order.at(16, 0).1 == 4 { 4 } else { 8 }
     }
 
     /// The fragments of the result, and the first column of each.
@@ -442,11 +460,13 @@ impl Schedule<'_> {
     fn scores(&self) -> Stmt {
         let (d, stage) = (Counter(1), Stage { counter: Some(STEP), ahead: 0 });
         let along = || Index::default().plus(Coord::Counter(d), self.atom.depth);
-        let load =
-            |to, from, stage, row| Stmt::Load { to, from, stage, row, col: along(), depth_rows: false };
+        let load = |to, from, stage, row| {
+            let col = along();
+            Stmt::Load { to, from, stage, row, col, depth_rows: false, of_sums: false }
+        };
         Stmt::For {
             counter: d,
-            extent: Size::Const(self.up(self.what.head_dim)),
+            extent: Size::Const(self.head()),
             below: None,
             step: self.atom.depth,
             body: vec![
@@ -463,9 +483,9 @@ impl Schedule<'_> {
         let along = || Index::default().plus(Coord::Counter(d), self.atom.depth);
         let mut body = vec![Stmt::Convert { to: LEFT, from: S, col: along() }];
         for (part, first) in self.parts() {
-            let (row, col) = (along(), Index::new(first));
+            let (row, col, of_sums) = (along(), Index::new(first), self.atom.chained.is_some());
             body.extend([
-                Stmt::Load { to: V_RIGHT, from: V, stage, row, col, depth_rows: true },
+                Stmt::Load { to: V_RIGHT, from: V, stage, row, col, depth_rows: true, of_sums },
                 Stmt::Mma { sum: part, left: LEFT, right: V_RIGHT },
             ]);
         }

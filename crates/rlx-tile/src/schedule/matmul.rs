@@ -344,7 +344,7 @@ impl Schedule<'_> {
         let elements = depth_rows && matches!(self.atom.loading, Loading::Own(_));
         // Half of such a tile's columns may be unused: two rows of 16 elements would be in the same banks.
         let cols = if elements { cols.max(32) } else { cols };
-        let swizzle = if elements { Swizzle::of_elements(cols) } else { Swizzle::of(cols) };
+        let swizzle = if elements { Swizzle::of_elements(cols, 8) } else { Swizzle::of(cols) };
         TileDecl { dtype: self.what.compute, rows, cols, stages: self.tiling.stages, swizzle, matrices }
     }
 
@@ -393,7 +393,7 @@ impl Schedule<'_> {
         let along = || Index::default().plus(Coord::Counter(step), self.atom.depth);
         let load = |to, from, across: Index, depth_rows: bool| {
             let (row, col) = if depth_rows { (along(), across) } else { (across, along()) };
-            Stmt::Load { to, from, stage, row, col, depth_rows }
+            Stmt::Load { to, from, stage, row, col, depth_rows, of_sums: false }
         };
         let rows = Index::default().plus(Coord::WarpRow, self.warp.0);
         let cols = Index::default().plus(Coord::WarpCol, self.warp.1);

@@ -85,6 +85,16 @@ impl Verifier<'_> {
         must(end <= u64::from(s.cols), &here, || Rule::Outside(end, s.cols))
     }
 
+    /// A load in the order of sums.
+    pub(super) fn in_order_of_sums(&self, to: Fragment, depth_rows: bool, of_sums: bool) -> Checked {
+        let here = format!("load f{}", to.0);
+        let another = self.p.atom().is_some_and(|atom| atom.chained.is_some());
+        must(!of_sums || another && depth_rows, &here, || {
+            Rule::Operand("sums have no order of their own, or it is not that of chunks".to_owned())
+        })?;
+        if of_sums { self.role(&here, to, Role::Right) } else { Ok(()) }
+    }
+
     /// What a loop is bounded by; such a loop is not unrolled.
     pub(super) fn below(&self, at: &str, extent: Size, below: Option<Below>) -> Checked {
         let Some(below) = below else { return Ok(()) };

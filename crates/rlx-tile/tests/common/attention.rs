@@ -13,8 +13,8 @@ use rlx_tile::{Arch, Program, interp};
 
 use super::{decode, encode};
 
-/// Architectures whose lanes have weights as operands.
-pub const ARCHS: [Arch; 3] = [Arch::Sm75, Arch::Sm80, Arch::Gfx1200];
+/// Architectures whose lanes make operands of sums.
+pub const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
 
 /// An attention, its inputs as the operation has them and as memory.
 pub struct AttentionCase {

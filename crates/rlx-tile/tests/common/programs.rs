@@ -63,7 +63,7 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
     let mut all = Vec::new();
     let types = |arch| [DType::F16, DType::BF16].map(|dtype| (arch, dtype));
     for (arch, dtype) in Arch::ALL.into_iter().flat_map(types) {
-        if Atom::of(arch, dtype).is_none_or(|atom| atom.left_of_sums().is_none()) {
+        if Atom::of_rows(arch, dtype).is_none_or(|atom| atom.left_of_sums().is_none()) {
             continue;
         }
         let mut add = |what: &Attention, number: usize, suffix: &str| {

@@ -48,10 +48,12 @@ fn text(program: &Program, entry: &str) -> String {
 #define RLX_NUMBER {number}
 #define RLX_DEPTH {}
 #define RLX_LANES {}
+#define RLX_EXCHANGED {}
 #define {instruction}
 ",
         atom.k,
-        program.arch.lanes()
+        program.arch.lanes(),
+        u8::from(atom.exchanged)
     );
     let given = format!("__shared__ __align__(128) u16 dynamic[{}];", program.dynamic_bytes() / 2);
     text.replace(&instructions, &format!("{defines}{}", include_str!("warp.h")))
@@ -145,6 +147,16 @@ fn text_of_attention_for_sm_75_runs_as_interpreted() {
 #[test]
 fn text_of_attention_for_sm_80_runs_as_interpreted() {
     attentions_run(Arch::Sm80);
+}
+
+#[test]
+fn text_of_attention_for_gfx90a_runs_as_interpreted() {
+    attentions_run(Arch::Gfx90a);
+}
+
+#[test]
+fn text_of_attention_for_gfx1100_runs_as_interpreted() {
+    attentions_run(Arch::Gfx1100);
 }
 
 #[test]

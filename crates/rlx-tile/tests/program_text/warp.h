@@ -1,6 +1,6 @@
 // What a warp does together, on the processor: `ldmatrix`, `mma` and `cp.async`, MFMA and WMMA, for text whose lanes are fibers of `simt.h`. The layouts
 // are written out from the formulas of the PTX ISA and of AMD's documents. RLX_NUMBER makes a number of 16 bits, RLX_DEPTH is the depth of an instruction,
-// RLX_LANES how many lanes a warp has, and one of RLX_MMA, RLX_MFMA, RLX_WMMA11, RLX_WMMA12 is the instruction.
+// RLX_LANES how many lanes a warp has, RLX_EXCHANGED whether an instruction is given the right operand first, and one of RLX_MMA, RLX_MFMA, RLX_WMMA11, RLX_WMMA12 is the instruction.
 struct uint4 { u32 x, y, z, w; };
 struct uint2 { u32 x, y; };
 struct float2 { float x, y; };
@@ -95,24 +95,30 @@ static void matrix_instruction(float* d, const u32* first, const u32* second) {
   }
   simt::barrier();
 }
-#ifdef RLX_WMMA11
-// What both halves have is the same.
+// Where the right operand is given first, the sums are those of the transposed result.
 static void mma(float* c, const u32* a, const u32* b) {
+#ifdef RLX_WMMA11
+  // What both halves have is the same.
   show(a, b);
   int other = lane_of_warp() ^ 16;
   bool same = !memcmp(lane_at(other)[0], a, 32) && !memcmp(lane_at(other)[1], b, 32);
   simt::barrier();
   if (!same) c[0] = __builtin_nanf("");
-  matrix_instruction(c, a, b);
-}
-#else
-// The right operand is given first: the sums are those of the transposed result.
-static void mma(float* c, const u32* a, const u32* b) { matrix_instruction(c, b, a); }
 #endif
+  if (RLX_EXCHANGED) matrix_instruction(c, b, a); else matrix_instruction(c, a, b);
+}
 #endif
 
 static u32 pack_half(float low, float high) { return (u32)to_half(low) | (u32)to_half(high) << 16; }
 static u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)to_brain(high) << 16; }
+
+// What the lane at the same place of a half of the warp has.
+static u32 of_half(u32 x, int lane, int half) {
+  show(&x, nullptr);
+  u32 y = *(const u32*)lane_at(lane % 16 + 16 * half)[0];
+  simt::barrier();
+  return y;
+}
 
 // What another lane has, and powers of 2, those below the normal numbers 0.
 static float of_lane(float x, int lane) {
@@ -154,6 +160,7 @@ template <int N> static void copy_wait() {
 #undef RLX_NUMBER
 #undef RLX_DEPTH
 #undef RLX_LANES
+#undef RLX_EXCHANGED
 #undef RLX_MMA
 #undef RLX_MFMA
 #undef RLX_WMMA11

@@ -153,8 +153,8 @@ impl<'a> Body<'a> {
             Stmt::Commit => self.line("copy_commit();"),
             Stmt::Wait(n) => self.line(&format!("copy_wait<{n}>();")),
             Stmt::Barrier => self.line(self.language.barrier()),
-            Stmt::Load { to, from, stage, row, col, depth_rows } => {
-                self.load(*to, (*from, *stage), (row, col), *depth_rows);
+            Stmt::Load { to, from, stage, row, col, depth_rows, of_sums } => {
+                self.load(*to, (*from, *stage), (row, col), (*depth_rows, *of_sums));
             }
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
             Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,

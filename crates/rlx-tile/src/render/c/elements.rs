@@ -4,6 +4,7 @@ use rlx_ir::Result;
 
 use super::body::{Body, index, packed, uses};
 use super::fragments::lane_place;
+use crate::atom::Held;
 use crate::ir::{Fragment, Index, Reduction, Role};
 use crate::scalar::Scalar;
 
@@ -148,13 +149,14 @@ impl Body<'_> {
         self.unrolled("j", along);
         self.line(&format!("const int s = i * {cols} + ({} + j * {}) / {};", index(col), atom.depth, atom.n));
         for (register, two) in places.chunks(2).enumerate() {
-            let element = |(j, e): (u32, u32)| format!("f{}[s + {j}][{e}]", from.0);
-            let (low, high) = (element(two[0]), element(two[1]));
-            self.line(&format!(
-                "f{}[i * {along} + j][{register}] = {}({low}, {high});",
-                to.0,
-                packed(self.p.dtype)
-            ));
+            let element = |held: &Held| format!("f{}[s + {}][{}]", from.0, held.beside, held.element);
+            let (low, high) = (element(&two[0]), element(&two[1]));
+            let own = format!("{}({low}, {high})", packed(self.p.dtype));
+            let word = match two[0].half {
+                None => own,
+                Some(half) => format!("of_half({own}, lane, {half})"),
+            };
+            self.line(&format!("f{}[i * {along} + j][{register}] = {word};", to.0));
         }
         self.close();
         self.close();

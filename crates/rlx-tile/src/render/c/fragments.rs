@@ -8,19 +8,24 @@ use crate::ir::{Fragment, Index, Role, Stage, Tile, TileDecl, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
-/// The row (`false`) or column (`true`) of a lane's first element: bits that follow each other and double are one term.
+/// The row (`false`) or column (`true`) of a lane's first element.
 pub(super) fn lane_place(lanes: &Lanes, column: bool) -> String {
     let weight = |lane: u32| if column { lanes.at(lane, 0).1 } else { lanes.at(lane, 0).0 };
+    place("lane", lanes.lane_bits(), weight)
+}
+
+/// A number that is linear in the bits of another one, which has a name: bits that follow each other and double are one term.
+fn place(name: &str, bits: u32, weight: impl Fn(u32) -> u32) -> String {
     let mut terms = Vec::new();
     let mut bit = 0;
-    while bit < lanes.lane_bits() {
+    while bit < bits {
         let first = weight(1 << bit);
         let mut n = 1;
-        while first > 0 && bit + n < lanes.lane_bits() && weight(1 << (bit + n)) == first << n {
+        while first > 0 && bit + n < bits && weight(1 << (bit + n)) == first << n {
             n += 1;
         }
         if first > 0 {
-            terms.push(format!("(lane >> {bit} & {}) * {first}", (1 << n) - 1));
+            terms.push(format!("({name} >> {bit} & {}) * {first}", (1 << n) - 1));
         }
         bit += n;
     }
@@ -46,7 +51,7 @@ impl Body<'_> {
         to: Fragment,
         (tile, stage): (Tile, Stage),
         at: (&Index, &Index),
-        depth_rows: bool,
+        (depth_rows, of_sums): (bool, bool),
     ) {
         let Some(atom) = self.p.atom() else { return };
         let (d, t) = (*self.p.fragment(to), *self.p.tile(tile));
@@ -76,7 +81,10 @@ impl Body<'_> {
                 let by_rows = (d.role == Role::Left) != depth_rows;
                 self.load_matrices(&block, &t, (at, by_rows), (blocks, place), depth_rows);
             }
-            Loading::Own(own) if depth_rows => self.load_elements(&block, &t, (at, own), (blocks, place)),
+            Loading::Own(own) if depth_rows => {
+                let own = atom.chained.as_ref().filter(|_| of_sums).unwrap_or(own);
+                self.load_elements(&block, &t, (at, own), (blocks, place));
+            }
             Loading::Own(own) => self.load_chunks(&block, &t, (at, own), (blocks, place)),
             Loading::Matrix => {}
         }
@@ -147,7 +155,11 @@ impl Body<'_> {
         self.line(&format!("const int first = {} + {};", index(at.0), lane_place(own, true)));
         self.line(&format!("const int col = {} + {};", index(at.1), lane_place(own, false)));
         self.unrolled("e", own.elements());
-        self.line("const int row = first + e;");
+        let down = match own.neighbours() == own.elements() {
+            true => "e".to_string(),
+            false => place_of_element(own),
+        };
+        self.line(&format!("const int row = first + {down};"));
         self.each_block(blocks, &place, &format!("col / {CHUNK}"));
         self.line(&format!("const u32 x = from[{} + col % {CHUNK}];", chunk_offset(t)));
         self.line(&format!("{block}[e / 2] = e % 2 ? {block}[e / 2] | x << 16 : x;"));
@@ -257,6 +269,11 @@ impl Body<'_> {
         }
         Ok(())
     }
+}
+
+/// How far along the depth the element `e` of a lane is.
+fn place_of_element(own: &Lanes) -> String {
+    place("e", own.elements().ilog2(), |e| own.at(0, e).1)
 }
 
 /// How a fragment's blocks lie in a tile: the counter of those below each other and the tile's rows of one, the counter of those

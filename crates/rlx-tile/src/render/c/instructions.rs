@@ -68,6 +68,13 @@ const ELEMENTS_BY_BUILTIN: &str = r#"__device__ __forceinline__ float of_lane(fl
 __device__ __forceinline__ float power_of_2(float x) { return __builtin_amdgcn_exp2f(x); }
 "#;
 
+/// What the lane at the same place of the lower (0) or upper (1) half of a warp of 32 lanes has: the instruction exchanges the halves, lane by lane.
+const HALVES: &str = r#"__device__ __forceinline__ u32 of_half(u32 x, int lane, int half) {
+  const u32 other = __builtin_amdgcn_permlanex16(x, x, 0x76543210u, 0xfedcba98u, false, false);
+  return lane >> 4 == half ? x : other;
+}
+"#;
+
 /// The functions that a program's text calls: its matrix instruction, loads by a warp, pairs of rounded numbers, what statements on elements of sums
 /// need and the asynchronous copies where it has any.
 pub fn instructions(program: &Program) -> String {
@@ -88,6 +95,12 @@ pub fn instructions(program: &Program) -> String {
     }
     if uses(&program.body, &|s| matches!(s, Stmt::Exp2(_) | Stmt::Reduce { .. })) {
         out.push_str(if nvidia { ELEMENTS } else { ELEMENTS_BY_BUILTIN });
+    }
+    let from_halves =
+        |atom: &Atom| atom.left_of_sums().is_some_and(|all| all.iter().any(|h| h.half.is_some()));
+    if uses(&program.body, &|s| matches!(s, Stmt::Convert { .. })) && program.atom().is_some_and(from_halves)
+    {
+        out.push_str(HALVES);
     }
     if uses(&crate::expand::expand(program).body, &|s| matches!(s, Stmt::CopyAsync(_))) {
         out.push_str(ASYNC);
