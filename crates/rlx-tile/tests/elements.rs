@@ -182,7 +182,9 @@ fn causal_blocks_are_skipped() {
 #[test]
 fn tilings_give_the_same_bits() {
     for arch in ARCHS {
-        for (head, kind) in [(24, MaskKind::None), (24, MaskKind::Causal), (80, MaskKind::Custom)] {
+        for (head, kind) in
+            [(24, MaskKind::None), (24, MaskKind::Causal), (80, MaskKind::Custom), (144, MaskKind::Causal)]
+        {
             let shape = Shape { queries: 70, head_dim: head, value_dim: head, ..SHAPE };
             let all = attention_tilings(arch, head as u32);
             let results = all.iter().map(|&tiling| {

@@ -125,7 +125,7 @@ fn nvrtc_of_attention_for_sm_80_means_what_is_interpreted() {
 fn small_attention() -> (AttentionCase, Program, PathBuf) {
     let shape =
         Shape { batch: 1, kv_heads: 1, groups: 2, queries: 20, keys: 40, head_dim: 16, value_dim: 16 };
-    let tiling = AttentionTiling { queries: 16, keys: 16, warps: 1, stages: 2 };
+    let tiling = AttentionTiling { queries: 16, keys: 16, warps: (1, 1), stages: 2 };
     let mut g = Gen::new(7);
     let mut case = AttentionCase::of(&mut g, Arch::Sm80, (DType::BF16, tiling), shape, MaskKind::Causal);
     case.what.vectors = [8, 8, 8, 2];

@@ -79,6 +79,7 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
         return Ok(None);
     };
     let number_of = |word: &str, mark: char| number(word.trim_start_matches(mark));
+    let (below, beside) = warps.split_once('x').unwrap_or((warps, "1"));
     let (head_dim, value_dim) = sizes.split_once('x').ok_or("heads without sizes")?;
     let mut vectors = [1; 4];
     for (i, vector) in vectors.iter_mut().enumerate() {
@@ -106,7 +107,7 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
     let tiling = AttentionTiling {
         queries: number_of(queries, 'q')?,
         keys: number_of(keys, 'k')?,
-        warps: number_of(warps, 'w')?,
+        warps: (number_of(below, 'w')?, number(beside)?),
         stages: number_of(stages, 's')?,
     };
     attention(arch, &what, &tiling).map(Some).map_err(said)
@@ -274,6 +275,20 @@ mod tests {
         let what = Attention { mask: Mask::Causal, ..Attention::new(DType::BF16, 64) };
         let tiling = rlx_tile::schedule::attention_tilings(Arch::Sm80, 64)[1];
         render::source(&attention(Arch::Sm80, &what, &tiling).unwrap(), "k").unwrap()
+    }
+
+    #[test]
+    fn attentions_of_all_tilings_are_read_back() {
+        for (arch, head) in ARCHS.into_iter().flat_map(|arch| [64, 128, 256].map(|head| (arch, head))) {
+            let what = Attention { mask: Mask::Given(DType::Bool), ..Attention::new(DType::F16, head) };
+            let tilings = rlx_tile::schedule::attention_tilings(arch, head);
+            assert!(!tilings.is_empty());
+            for tiling in tilings {
+                let program = attention(arch, &what, &tiling).unwrap();
+                let read = compile(&render::source(&program, "k").unwrap()).unwrap().unwrap();
+                assert!(read.program == program, "{} {}", arch.name(), tiling.name());
+            }
+        }
     }
 
     #[test]

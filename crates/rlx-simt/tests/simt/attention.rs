@@ -58,9 +58,9 @@ fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> usize {
     attentions
 }
 
-/// A random attention with every mask, grouped heads, both layouts, and heads of 1 to 80 elements.
+/// A random attention with every mask, grouped heads, both layouts, and heads of 1 to 160 elements.
 fn random_case(g: &mut Gen, dtype: DType) -> Case {
-    let head = |g: &mut Gen| if g.chance(0.5) { 8 * g.size(1..=10) } else { g.size(1..=20) };
+    let head = |g: &mut Gen| if g.chance(0.5) { 8 * g.size(1..=20) } else { g.size(1..=20) };
     let shape = AttentionShape {
         kv_heads: g.size(1..=2),
         groups: g.size(1..=2),

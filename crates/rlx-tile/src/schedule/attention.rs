@@ -1,6 +1,7 @@
 //! Attention in one pass over the keys ("FlashAttention-2", Dao 2023): `softmax(scale · q·kᵀ + mask) · v`, scores never in memory.
 //!
-//! A workgroup has a block of queries, each of its warps some whole rows of that. It goes through the keys in blocks, whose keys and values are
+//! A workgroup has a block of queries, each of its warps some whole rows of that. Where the result of long heads would not fit a lane's registers beside the
+//! rest, several warps have the same rows and each some columns of their result: they share what is copied, and each makes the scores. A workgroup goes through the keys in blocks, whose keys and values are
 //! copied ahead of it. For each block it has the scores in registers, the greatest score of each row so far, `m`, the sum of the weights so far, `l`,
 //! and the weighted sum of the values, `o`, both relative to `m`:
 //!
@@ -95,16 +96,18 @@ pub struct AttentionTiling {
     pub queries: u32,
     /// Keys of a step.
     pub keys: u32,
-    /// Warps.
-    pub warps: u32,
+    /// Warps below each other, of other queries, and beside each other, of other columns of the result.
+    pub warps: (u32, u32),
     /// Stages of the copies.
     pub stages: u32,
 }
 
 impl AttentionTiling {
-    /// A name such as `q64.k64.w4.s2`.
+    /// A name such as `q64.k64.w4.s2`, or `q64.k16.w4x2.s1` with warps beside each other.
     pub fn name(&self) -> String {
-        format!("q{}.k{}.w{}.s{}", self.queries, self.keys, self.warps, self.stages)
+        let (rows, cols) = self.warps;
+        let beside = if cols > 1 { format!("x{cols}") } else { String::new() };
+        format!("q{}.k{}.w{rows}{beside}.s{}", self.queries, self.keys, self.stages)
     }
 }
 
@@ -112,7 +115,8 @@ impl AttentionTiling {
 /// many keys. None needs more registers than a lane has, unless elements are accessed one by one; none was measured on hardware.
 pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
     let stages = if arch.copies_async() { 2 } else { 1 };
-    let of = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
+    let of = |queries, keys, warps| AttentionTiling { queries, keys, warps: (warps, 1), stages };
+    let beside = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
     match (arch, head) {
         (Arch::Gfx90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
         (Arch::Gfx90a, 65..=128) => vec![of(128, 32, 8), of(64, 32, 4), of(16, 32, 1)],
@@ -126,9 +130,11 @@ pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
         (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4)],
         (Arch::Sm75, ..=64) => vec![of(64, 32, 4), of(16, 32, 1)],
         (Arch::Sm75, 65..=128) => vec![of(64, 32, 4)],
-        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it; or nobody knows which sums a lane
-        // has.
-        _ => Vec::new(),
+        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it.
+        (Arch::Gfx1100, _) => vec![beside(64, 16, (4, 2)), beside(32, 16, (2, 4))],
+        (Arch::Gfx1200 | Arch::Sm75, _) => vec![beside(64, 16, (4, 2)), beside(32, 16, (2, 2))],
+        // Nobody knows which sums a lane has.
+        (Arch::Apple7, _) => Vec::new(),
     }
 }
 
@@ -253,8 +259,8 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
         return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));
     }
     let whole = |size: u32, of: u32| (1..=256).contains(&size) && size.is_multiple_of(of);
-    let warps = (1..=16).contains(&tiling.warps);
-    if !(warps && whole(tiling.queries, tiling.warps * atom.block) && whole(tiling.keys, atom.depth)) {
+    let warps = [tiling.warps.0, tiling.warps.1].iter().all(|n| (1..=16).contains(n));
+    if !(warps && whole(tiling.queries, tiling.warps.0 * atom.block) && whole(tiling.keys, atom.depth)) {
         return Err(unsupported(format!("warps multiply blocks of {} by {}", atom.block, atom.depth)));
     }
     let program = Schedule { arch, atom, what, tiling }.program();
@@ -294,9 +300,9 @@ const PART: u32 = 16;
 impl Schedule<'_> {
     fn program(&self) -> Program {
         let (what, t) = (self.what, self.tiling);
-        let (rows, block) = (t.queries / t.warps, self.atom.depth);
+        let (rows, block) = (t.queries / t.warps.0, self.atom.depth);
         let (depth, (parts, part)) = (self.head(), self.divided());
-        let values = parts * part;
+        let values = t.warps.1 * parts * part;
         let tile = |rows, cols: u32, stages, depth_rows| {
             let elements = depth_rows && matches!(self.atom.loading, Loading::Own(_));
             // As in a matmul: lanes that load single elements need at least two rows of 16.
@@ -317,7 +323,7 @@ impl Schedule<'_> {
             name: what.name(t),
             arch: self.arch,
             dtype: what.dtype,
-            warps: (t.warps, 1),
+            warps: t.warps,
             buffers: what.all_buffers(),
             uniforms: what.all_uniforms(),
             grid: Grid {
@@ -344,11 +350,12 @@ impl Schedule<'_> {
         }
     }
 
-    /// How many parts the columns of the result are divided into, and columns of each.
+    /// How many parts a warp's columns of the result are divided into, and columns of each.
     fn divided(&self) -> (u32, u32) {
         let most = PART / self.atom.block_registers() * self.atom.block;
-        let n = self.what.value_dim.div_ceil(most);
-        (n, self.what.value_dim.div_ceil(n).next_multiple_of(self.atom.block))
+        let own = self.what.value_dim.div_ceil(self.tiling.warps.1);
+        let n = own.div_ceil(most);
+        (n, own.div_ceil(n).next_multiple_of(self.atom.block))
     }
 
     /// The size of a query in whole blocks.
@@ -366,14 +373,17 @@ impl Schedule<'_> {
     }
 
     /// The fragments of the result, and the first column of each.
-    fn parts(&self) -> impl Iterator<Item = (Fragment, u32)> {
-        let (n, cols) = self.divided();
-        (0..n).map(move |i| (Fragment(RESULT + i), i * cols))
+    fn parts(&self) -> impl Iterator<Item = (Fragment, Index)> {
+        let ((n, cols), beside) = (self.divided(), self.tiling.warps.1 > 1);
+        (0..n).map(move |i| {
+            let col = Index::new(i * cols);
+            (Fragment(RESULT + i), if beside { col.plus(Coord::WarpCol, n * cols) } else { col })
+        })
     }
 
     /// The first row of a warp's queries.
     fn warp_row(&self) -> Index {
-        Index::default().plus(Coord::WarpRow, self.tiling.queries / self.tiling.warps)
+        Index::default().plus(Coord::WarpRow, self.tiling.queries / self.tiling.warps.0)
     }
 
     fn first_query(&self) -> Index {
@@ -415,7 +425,7 @@ impl Schedule<'_> {
             body: self.step(),
         });
         body.push(self.each(TOTAL, &[], self.inverse()));
-        for (part, first) in self.parts() {
+        for (part, col) in self.parts() {
             let map = match what.unseen {
                 // What was multiplied by 0 may be NaN.
                 Unseen::Guard => what.scalar("guarded", 1, |b, x, rows, _| {
@@ -426,7 +436,7 @@ impl Schedule<'_> {
                 _ => what.scalar("times", 1, |b, x, rows, _| b.mul(x, rows[0])),
             };
             body.push(self.each(part, &[TOTAL], map));
-            let (row, col) = (self.first_query(), Index::new(first));
+            let row = self.first_query();
             body.push(Stmt::Store { to: View(3), from: part, row, col, map: None });
         }
         body
@@ -482,8 +492,8 @@ impl Schedule<'_> {
         let (d, stage) = (Counter(2), Stage { counter: Some(STEP), ahead: 0 });
         let along = || Index::default().plus(Coord::Counter(d), self.atom.depth);
         let mut body = vec![Stmt::Convert { to: LEFT, from: S, col: along() }];
-        for (part, first) in self.parts() {
-            let (row, col, of_sums) = (along(), Index::new(first), self.atom.chained.is_some());
+        for (part, col) in self.parts() {
+            let (row, of_sums) = (along(), self.atom.chained.is_some());
             body.extend([
                 Stmt::Load { to: V_RIGHT, from: V, stage, row, col, depth_rows: true, of_sums },
                 Stmt::Mma { sum: part, left: LEFT, right: V_RIGHT },

@@ -31,12 +31,12 @@ impl AttentionTiling {
     /// The same in the terms of matmuls, for a result of so many columns: its rows are queries, what is summed over are keys.
     fn of_result(self, cols: u32) -> Tiling {
         let tile = (self.queries, cols.next_multiple_of(16), self.keys);
-        Tiling { tile, warps: (self.warps, 1), stages: self.stages, bands: 1 }
+        Tiling { tile, warps: self.warps, stages: self.stages, bands: 1 }
     }
 
     fn from_result(tiling: &Tiling) -> AttentionTiling {
         let (queries, _, keys) = tiling.tile;
-        AttentionTiling { queries, keys, warps: tiling.warps.0, stages: tiling.stages }
+        AttentionTiling { queries, keys, warps: tiling.warps, stages: tiling.stages }
     }
 }
 

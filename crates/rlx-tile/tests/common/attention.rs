@@ -64,7 +64,7 @@ impl AttentionCase {
     pub fn random(g: &mut Gen, arch: Arch) -> AttentionCase {
         let dtype = if arch == Arch::Sm75 { DType::F16 } else { g.pick(&[DType::F16, DType::BF16]) };
         let head = |g: &mut Gen| match g.int(0..=9) {
-            0 => g.pick(&[64, 80, 96, 128]),
+            0 => g.pick(&[64, 80, 96, 128, 144, 256]),
             1..=5 => 8 * g.size(1..=6),
             _ => g.size(1..=40),
         };
