@@ -140,7 +140,8 @@ impl<'a> Group<'a> {
     fn extent(&self, extent: Size, below: Option<Below>) -> i64 {
         let extent = self.value(extent);
         below.map_or(extent, |b| {
-            extent.min(i64::from(b.rows) * (i64::from(self.row) + 1) + self.value(b.offset))
+            let rows = u64::from(b.rows) * (u64::from(self.row) + 1);
+            extent.min(rows.div_ceil(u64::from(b.heads)) as i64 + self.value(b.offset))
         })
     }
 

@@ -105,11 +105,22 @@ pub struct ViewDecl {
     pub row_stride: Size,
     /// Elements from column to column.
     pub col_stride: Size,
+    /// Neighbouring rows are the same row of several matrices.
+    pub heads: Option<Heads>,
     /// Elements from batch to batch, for each dimension of the grid's batch.
     pub batch: Vec<Size>,
     /// 1, 2, 4 or 8 neighbouring columns are accessed at once: the column stride is then 1, and columns, base and the other strides are
     /// multiples of it, in every dispatch.
     pub vector: u32,
+}
+
+/// Matrices beside each other as one view: its row `r` is row `r / count` of matrix `r mod count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// How many.
+    pub count: u32,
+    /// Elements from matrix to matrix.
+    pub stride: Size,
 }
 
 /// A tile in workgroup memory. Its elements have 16 bits, or 32 where it is stored in matrices.
@@ -236,12 +247,14 @@ impl Reduction {
     }
 }
 
-/// A bound on a loop that depends on the row of the workgroup's tile: it goes no further than `rows·(group.row + 1) + offset`. What is beyond is
+/// A bound on a loop that depends on the row of the workgroup's tile: it goes no further than `⌈rows·(group.row + 1) / heads⌉ + offset`. What is beyond is
 /// of no use to any of the workgroup's rows, as keys are that lie behind all queries of a block in causal attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Below {
-    /// How much further with each row of tiles.
+    /// Rows of a tile.
     pub rows: u32,
+    /// How many of them are one step of the loop's.
+    pub heads: u32,
     /// What is added; it may be negative.
     pub offset: Size,
 }

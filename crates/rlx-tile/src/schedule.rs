@@ -1,12 +1,14 @@
 //! Families of programs: matmul, of warps and of warp groups, and attention, of warps; [`step()`] makes one of a step of LIR.
 
 mod attention;
+mod attention_tilings;
 mod matmul;
 mod matmul_groups;
 mod step;
 mod step_attention;
 
-pub use attention::{Attention, AttentionSizes, AttentionTiling, BATCH, Mask, attention, attention_tilings};
+pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
+pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
 pub use step::{StepLaunch, multiplies, step, step_tilings};

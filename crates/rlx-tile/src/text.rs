@@ -140,7 +140,11 @@ fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
     )?;
     for (i, v) in p.views.iter().enumerate() {
         write!(f, "  g{i} b{} base {} [{}, {}]", v.buffer.0, v.base, v.rows, v.cols)?;
-        write!(f, " strides [{}, {}] batch {}", v.row_stride, v.col_stride, List(&v.batch))?;
+        write!(f, " strides [{}, {}]", v.row_stride, v.col_stride)?;
+        if let Some(heads) = v.heads {
+            write!(f, " heads {} by {}", heads.count, heads.stride)?;
+        }
+        write!(f, " batch {}", List(&v.batch))?;
         writeln!(f, " vector {}", v.vector)?;
     }
     for (i, t) in p.tiles.iter().enumerate() {
@@ -249,7 +253,10 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
 
 /// What a loop is bounded by.
 fn bound(below: Option<Below>) -> String {
-    let of = |b: Below| format!(" below {}*(group.row + 1) + {}", b.rows, b.offset);
+    let of = |b: Below| {
+        let heads = if b.heads > 1 { format!("/{}", b.heads) } else { String::new() };
+        format!(" below {}*(group.row + 1){heads} + {}", b.rows, b.offset)
+    };
     below.map_or_else(String::new, of)
 }
 

@@ -46,12 +46,12 @@ fn counted(program: &Program) -> Counters {
     run(program, &uniforms, &sizes)
 }
 
-/// The same of an attention of two heads of queries, which share one of keys.
+/// The same of an attention of two items.
 fn counted_attention(what: &Attention, program: &Program) -> Counters {
-    const BATCH: [i32; 3] = [1, 1, 2];
+    const BATCH: [i32; 2] = [2, 1];
     let (queries, keys) = (SIZES[1], SIZES[2]);
     let [head, value] = [what.head_dim, what.value_dim].map(|size| size as i32);
-    let [_, shared, groups] = BATCH;
+    let ([_, shared], groups) = (BATCH, what.groups as i32);
     // Items, then rows, then heads.
     let of = |row: i32, heads: i32, size: i32, head: [i32; 2]| {
         let all = heads * size;

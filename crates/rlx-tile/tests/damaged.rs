@@ -10,7 +10,7 @@ use rlx_kernel::interp::{Binding, Pools};
 use rlx_kernel::ir::Buffer;
 use rlx_tile::expand::expand;
 use rlx_tile::ir::{
-    Below, Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View,
+    Below, Coord, Copy, Counter, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile, View,
 };
 use rlx_tile::layout::Swizzle;
 use rlx_tile::render::source;
@@ -76,7 +76,7 @@ fn damage_block(g: &mut Gen, stmts: &mut Vec<Stmt>) {
 }
 
 fn damaged_bound(g: &mut Gen) -> Option<Below> {
-    Some(Below { rows: number(g), offset: size(g) })
+    Some(Below { rows: number(g), heads: number(g), offset: size(g) })
 }
 
 fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
@@ -154,7 +154,8 @@ fn damage(g: &mut Gen, p: &mut Program) {
         5 => {
             let i = pick(g, p.views.len());
             let v = &mut p.views[i];
-            match g.int(0..=5) {
+            match g.int(0..=6) {
+                6 => v.heads = Some(Heads { count: number(g), stride: size(g) }),
                 0 => v.buffer = Buffer(number(g)),
                 1 => v.vector = number(g),
                 2 => v.rows = size(g),

@@ -94,7 +94,7 @@ fn the_verifier_names_the_rule() {
         p.body.push(Stmt::For {
             counter: Counter(7),
             extent: Size::Const(4),
-            below: Some(Below { rows: 1, offset: Size::Const(0) }),
+            below: Some(Below { rows: 1, heads: 1, offset: Size::Const(0) }),
             step: 1,
             body: Vec::new(),
         });
@@ -176,6 +176,26 @@ fn causal_blocks_are_skipped() {
     let (all, causal) = (steps(MaskKind::None), steps(MaskKind::Causal));
     // Four blocks of queries by four blocks of keys, 16 and 10 of them.
     assert!(causal.shared * 10 < all.shared * 7, "{causal:?} of {all:?}");
+}
+
+/// A few queries of heads that share keys are rows of one tile, whatever the mask: keys are read once for all of them.
+#[test]
+fn heads_that_share_keys_share_a_tile() {
+    for (arch, kind) in ARCHS.into_iter().flat_map(|a| [MaskKind::Causal, MaskKind::Custom].map(|k| (a, k))) {
+        let of = |kv_heads, groups| {
+            let shape = Shape { kv_heads, groups, queries: 2, ..SHAPE };
+            let tiling = *attention_tilings(arch, 24).last().unwrap();
+            assert_eq!(tiling.queries, 16, "{}", arch.name());
+            let mut case = AttentionCase::of(&mut Gen::new(21), arch, (DType::F16, tiling), shape, kind);
+            case.what.vectors = [1; 4];
+            let (pools, counters) = case.interpret(&case.program()).unwrap();
+            case.check(&pools.0[3]);
+            counters
+        };
+        let (apart, together) = (of(8, 1), of(1, 8));
+        assert_eq!((apart.groups, together.groups), (8, 1), "{}", arch.name());
+        assert!(together.sectors * 2 < apart.sectors && together.shared * 4 < apart.shared, "{together:?}");
+    }
 }
 
 /// Tilings of an architecture give the same bits.

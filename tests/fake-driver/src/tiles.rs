@@ -80,7 +80,8 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
     };
     let number_of = |word: &str, mark: char| number(word.trim_start_matches(mark));
     let (below, beside) = warps.split_once('x').unwrap_or((warps, "1"));
-    let (head_dim, value_dim) = sizes.split_once('x').ok_or("heads without sizes")?;
+    let (head_dim, rest) = sizes.split_once('x').ok_or("heads without sizes")?;
+    let (value_dim, groups) = rest.split_once('x').unwrap_or((rest, "1"));
     let mut vectors = [1; 4];
     for (i, vector) in vectors.iter_mut().enumerate() {
         *vector = number(find(&comments, &format!("g{i}"))?.last().copied().unwrap_or_default())?;
@@ -90,6 +91,7 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
         dtype,
         head_dim: number(head_dim)?,
         value_dim: number(value_dim)?,
+        groups: number(groups)?,
         vectors,
         scale: f32::from_bits(bits),
         mask: match mask {
@@ -280,7 +282,8 @@ mod tests {
     #[test]
     fn attentions_of_all_tilings_are_read_back() {
         for (arch, head) in ARCHS.into_iter().flat_map(|arch| [64, 128, 256].map(|head| (arch, head))) {
-            let what = Attention { mask: Mask::Given(DType::Bool), ..Attention::new(DType::F16, head) };
+            let (mask, groups) = (Mask::Given(DType::Bool), head / 64);
+            let what = Attention { mask, groups, ..Attention::new(DType::F16, head) };
             let tilings = rlx_tile::schedule::attention_tilings(arch, head);
             assert!(!tilings.is_empty());
             for tiling in tilings {

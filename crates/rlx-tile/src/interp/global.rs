@@ -33,8 +33,11 @@ impl Group<'_> {
         // Numbers of 32 bits, multiplied and added: no sum of them leaves 128.
         let times = |s: Size, i: i64| i128::from(self.value(s)) * i128::from(i);
         let strides = v.batch.iter().zip(&self.batch.1).map(|(&s, &i)| times(s, i));
-        let at =
-            times(v.base, 1) + strides.sum::<i128>() + times(v.row_stride, row) + times(v.col_stride, col);
+        let of_row = v.heads.map_or(times(v.row_stride, row), |heads| {
+            let count = i64::from(heads.count);
+            times(v.row_stride, row / count) + times(heads.stride, row % count)
+        });
+        let at = times(v.base, 1) + strides.sum::<i128>() + of_row + times(v.col_stride, col);
         let vector = i64::from(v.vector);
         let at =
             i64::try_from(at).map_err(|_| format!("element ({row}, {col}) of g{} is too far", view.0))?;

@@ -51,6 +51,7 @@ fn sizes(p: &Program) -> BTreeSet<u32> {
     for v in &p.views {
         all.extend([v.base, v.rows, v.cols, v.row_stride, v.col_stride]);
         all.extend(&v.batch);
+        all.extend(v.heads.map(|heads| heads.stride));
     }
     for panels in &p.group.panels {
         all.extend([panels.base, panels.depth]);

@@ -1,7 +1,7 @@
 //! Attention in one pass over the keys ("FlashAttention-2", Dao 2023): `softmax(scale · q·kᵀ + mask) · v`, scores never in memory.
 //!
-//! A workgroup has a block of queries, each of its warps some whole rows of that. Where the result of long heads would not fit a lane's registers beside the
-//! rest, several warps have the same rows and each some columns of their result: they share what is copied, and each makes the scores. A workgroup goes through the keys in blocks, whose keys and values are
+//! A workgroup has a block of queries, each of its warps some whole rows of that. Rows are the queries of all heads that share keys, so that a few queries
+//! fill a block. A workgroup goes through the keys in blocks, whose keys and values are
 //! copied ahead of it. For each block it has the scores in registers, the greatest score of each row so far, `m`, the sum of the weights so far, `l`,
 //! and the weighted sum of the values, `o`, both relative to `m`:
 //!
@@ -13,7 +13,8 @@
 //! and in the end `o / l`. Scores are in powers of 2: `scale` and mask are times log₂e. Weights become the left operand of `p·v` in registers,
 //! rounded to 16 bits, and never go through workgroup memory; everything else is f32. Where lanes have sums in another order of the depth than blocks are
 //! loaded in ([`Atom::chained`]), values are loaded in that order: which of the keys an instruction multiplies does not matter, as long as both operands
-//! agree. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
+//! agree. Where the result of long heads would not fit a lane's registers beside the rest, and for few rows, several warps have the same rows and each some
+//! columns of their result: they share what is copied, and each makes the scores. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
 //! 0 and `l = 0`. With a causal mask, blocks of keys behind all queries of the workgroup are not visited.
 //!
 //! ```
@@ -31,17 +32,18 @@ use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Inst, Ty, Value};
 
+use super::attention_tilings::AttentionTiling;
 use super::matmul::Strides;
 use crate::atom::{Arch, Atom, Loading};
 use crate::ir::{
-    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Reduction, Role, Size, Stage,
-    Stmt, Tile, TileDecl, View, ViewDecl,
+    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Heads, Index, Program, Reduction, Role, Size,
+    Stage, Stmt, Tile, TileDecl, View, ViewDecl,
 };
 use crate::layout::Swizzle;
 use crate::scalar::{Place, Scalar};
 
-/// Dimensions of the batch: items, heads of keys and values, heads of queries that share one of those.
-pub const BATCH: usize = 3;
+/// Dimensions of the batch: items, heads of keys and values.
+pub const BATCH: usize = 2;
 
 /// What a query may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct Attention {
     pub head_dim: u32,
     /// The size of a value, likewise.
     pub value_dim: u32,
+    /// Heads of queries that share one of keys and values. Their queries are rows of one tile, those of a place beside each other: a few queries fill it.
+    pub groups: u32,
     /// How many neighbouring elements of queries, keys, values and result are accessed at once: 1, 2, 4 or 8. With more than 1, base, strides and the
     /// sizes are multiples of it.
     pub vectors: [u32; 4],
@@ -83,59 +87,10 @@ pub struct AttentionSizes {
     pub keys: i32,
     /// See [`BATCH`].
     pub batch: [i32; BATCH],
-    /// Where queries, keys, values and result are: a row is a query or a key.
+    /// Where queries, keys, values and result are: a row is a query or a key. A third stride of the batch is that of heads which share keys.
     pub operands: [Strides; 4],
-    /// Where the mask is: its rows are queries, its columns keys.
+    /// Where the mask is, likewise: its rows are queries, its columns keys.
     pub mask: Strides,
-}
-
-/// How an attention is divided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionTiling {
-    /// Queries of a workgroup.
-    pub queries: u32,
-    /// Keys of a step.
-    pub keys: u32,
-    /// Warps below each other, of other queries, and beside each other, of other columns of the result.
-    pub warps: (u32, u32),
-    /// Stages of the copies.
-    pub stages: u32,
-}
-
-impl AttentionTiling {
-    /// A name such as `q64.k64.w4.s2`, or `q64.k16.w4x2.s1` with warps beside each other.
-    pub fn name(&self) -> String {
-        let (rows, cols) = self.warps;
-        let beside = if cols > 1 { format!("x{cols}") } else { String::new() };
-        format!("q{}.k{}.w{rows}{beside}.s{}", self.queries, self.keys, self.stages)
-    }
-}
-
-/// Tilings of an architecture for heads of so many elements (of keys or values, what is more), for many queries first. All give the same bits: they have as
-/// many keys. None needs more registers than a lane has, unless elements are accessed one by one; none was measured on hardware.
-pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
-    let stages = if arch.copies_async() { 2 } else { 1 };
-    let of = |queries, keys, warps| AttentionTiling { queries, keys, warps: (warps, 1), stages };
-    let beside = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
-    match (arch, head) {
-        (Arch::Gfx90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
-        (Arch::Gfx90a, 65..=128) => vec![of(128, 32, 8), of(64, 32, 4), of(16, 32, 1)],
-        (Arch::Gfx90a, _) => vec![of(64, 32, 4), of(32, 32, 2)],
-        (Arch::Gfx1100, ..=64) => vec![of(64, 32, 4), of(32, 32, 2)],
-        (Arch::Gfx1100, 65..=128) => vec![of(128, 16, 8), of(64, 16, 4)],
-        (Arch::Gfx1200, ..=64) => vec![of(64, 32, 4), of(32, 32, 2)],
-        (Arch::Gfx1200, 65..=128) => vec![of(128, 16, 8), of(64, 16, 4)],
-        (Arch::Sm80 | Arch::Sm90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
-        (Arch::Sm80 | Arch::Sm90a, 65..=128) => vec![of(128, 64, 8), of(64, 64, 4)],
-        (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4)],
-        (Arch::Sm75, ..=64) => vec![of(64, 32, 4), of(16, 32, 1)],
-        (Arch::Sm75, 65..=128) => vec![of(64, 32, 4)],
-        // Half of the registers would hold such a result, and copies that wait in registers have no room beside it.
-        (Arch::Gfx1100, _) => vec![beside(64, 16, (4, 2)), beside(32, 16, (2, 4))],
-        (Arch::Gfx1200 | Arch::Sm75, _) => vec![beside(64, 16, (4, 2)), beside(32, 16, (2, 2))],
-        // Nobody knows which sums a lane has.
-        (Arch::Apple7, _) => Vec::new(),
-    }
 }
 
 impl Attention {
@@ -145,6 +100,7 @@ impl Attention {
             dtype,
             head_dim: head,
             value_dim: head,
+            groups: 1,
             vectors: [8, 8, 8, 2],
             scale: 1.0 / (head as f32).sqrt(),
             mask: Mask::None,
@@ -164,20 +120,22 @@ impl Attention {
         all
     }
 
-    /// The names of the program's uniforms. `shift` is `keys - queries`.
+    /// The names of the program's uniforms. `rows` are the queries of all heads that share keys, `shift` is `keys - queries`.
     pub fn all_uniforms(&self) -> Vec<String> {
-        let mut all = ["queries", "keys", "shift"].map(String::from).to_vec();
+        let mut all = ["rows", "keys", "shift"].map(String::from).to_vec();
         all.extend((0..BATCH).map(|i| format!("batch{i}")));
         for buffer in self.all_buffers() {
             all.extend(["base", "row", "col"].map(|what| format!("{}.{what}", buffer.name)));
             all.extend((0..BATCH).map(|i| format!("{}.batch{i}", buffer.name)));
+            all.push(format!("{}.head", buffer.name));
         }
         all
     }
 
     /// The values of the uniforms.
     pub fn uniform_values(&self, sizes: &AttentionSizes) -> Vec<i32> {
-        let mut all = vec![sizes.queries, sizes.keys, sizes.keys.wrapping_sub(sizes.queries)];
+        let rows = sizes.queries.wrapping_mul(self.groups as i32);
+        let mut all = vec![rows, sizes.keys, sizes.keys.wrapping_sub(sizes.queries)];
         all.extend(sizes.batch);
         let mask = matches!(self.mask, Mask::Given(_)).then_some(&sizes.mask);
         for strides in sizes.operands.iter().chain(mask) {
@@ -187,8 +145,8 @@ impl Attention {
         all
     }
 
-    /// A name that says everything but how operands are accessed, such as `attention.bf16.64x64.q64.k64.w4.s2.causal.zero.x3e38aa3b`; last are the bits
-    /// of the scale.
+    /// A name that says everything but how operands are accessed, such as `attention.bf16.64x64.q64.k64.w4.s2.causal.zero.x3e38aa3b`, where four heads share
+    /// keys `attention.bf16.64x64x4.…`; last are the bits of the scale.
     pub fn name(&self, tiling: &AttentionTiling) -> String {
         let mask = match self.mask {
             Mask::None => "all".to_owned(),
@@ -197,7 +155,9 @@ impl Attention {
         };
         let (head, value, bits) = (self.head_dim, self.value_dim, self.scale.to_bits());
         let unseen = format!("{:?}", self.unseen).to_lowercase();
-        format!("attention.{}.{head}x{value}.{}.{mask}.{unseen}.x{bits:08x}", self.dtype, tiling.name())
+        let groups = if self.groups > 1 { format!("x{}", self.groups) } else { String::new() };
+        let tiling = tiling.name();
+        format!("attention.{}.{head}x{value}{groups}.{tiling}.{mask}.{unseen}.x{bits:08x}", self.dtype)
     }
 
     fn scalar(
@@ -209,9 +169,18 @@ impl Attention {
         Scalar::with_rows(name, &self.all_buffers(), &self.all_uniforms(), rows, f)
     }
 
+    /// The query that a row is, and of which of the heads that share keys, where there are several.
+    fn query_of(&self, b: &mut Builder, row: Value) -> (Value, Option<Value>) {
+        if self.groups == 1 {
+            return (row, None);
+        }
+        let groups = b.int(self.groups as i32);
+        (b.div(row, groups), Some(b.rem(row, groups)))
+    }
+
     /// The first uniform of a buffer.
     fn first_uniform(buffer: u32) -> u32 {
-        3 + BATCH as u32 + buffer * (3 + BATCH as u32)
+        3 + BATCH as u32 + buffer * (4 + BATCH as u32)
     }
 
     fn view(&self, number: u32, rows: u32, cols: u32) -> ViewDecl {
@@ -224,15 +193,19 @@ impl Attention {
             cols: Size::Const(cols),
             row_stride: Size::Uniform(first + 1),
             col_stride: if vector > 1 { Size::Const(1) } else { Size::Uniform(first + 2) },
+            heads: (rows == ROWS && self.groups > 1)
+                .then_some(Heads { count: self.groups, stride: Size::Uniform(first + 3 + BATCH as u32) }),
             batch: (first + 3..).take(BATCH).map(Size::Uniform).collect(),
             vector,
         }
     }
 }
 
-const QUERIES: u32 = 0;
+const ROWS: u32 = 0;
 const KEYS: u32 = 1;
 const SHIFT: u32 = 2;
+/// The first of the batch's sizes.
+const SIZES: u32 = 3;
 
 /// The program of an attention.
 ///
@@ -254,6 +227,9 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
     let head = |size: u32| (1..=256).contains(&size);
     if !(head(what.head_dim) && head(what.value_dim)) {
         return Err(unsupported("heads have 1 to 256 elements".to_owned()));
+    }
+    if !(1..=1024).contains(&what.groups) {
+        return Err(unsupported(format!("{} heads share keys", what.groups)));
     }
     if !matches!(what.unseen, Unseen::Zero | Unseen::Guard | Unseen::Nan) {
         return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));
@@ -327,17 +303,17 @@ impl Schedule<'_> {
             buffers: what.all_buffers(),
             uniforms: what.all_uniforms(),
             grid: Grid {
-                rows: Size::Uniform(QUERIES),
+                rows: Size::Uniform(ROWS),
                 cols: Size::Const(what.value_dim),
                 tile: (t.queries, values),
-                batch: (3..).take(BATCH).map(Size::Uniform).collect(),
+                batch: (SIZES..).take(BATCH).map(Size::Uniform).collect(),
                 bands: 1,
             },
             views: vec![
-                what.view(0, QUERIES, what.head_dim),
+                what.view(0, ROWS, what.head_dim),
                 what.view(1, KEYS, what.head_dim),
                 what.view(2, KEYS, what.value_dim),
-                what.view(3, QUERIES, what.value_dim),
+                what.view(3, ROWS, what.value_dim),
             ],
             tiles: vec![
                 tile(t.queries, depth, 1, false),
@@ -414,7 +390,7 @@ impl Schedule<'_> {
             Stmt::Fill(AGAIN, 0.0),
         ];
         body.extend(self.parts().map(|(part, _)| Stmt::Zero(part)));
-        let causal = Below { rows: t.queries, offset: Size::Uniform(SHIFT) };
+        let causal = Below { rows: t.queries, heads: what.groups, offset: Size::Uniform(SHIFT) };
         body.push(Stmt::Pipelined {
             counter: STEP,
             extent: Size::Uniform(KEYS),
@@ -515,17 +491,18 @@ impl Schedule<'_> {
                 Mask::None => b.select(inside, score, never),
                 Mask::Causal => {
                     let shift = b.inst(Inst::Uniform(SHIFT));
-                    let last = b.add(at.row, shift);
+                    let (query, _) = self.what.query_of(b, at.row);
+                    let last = b.add(query, shift);
                     let (seen, score) = (b.le(at.col, last), b.select(inside, score, never));
                     b.select(seen, score, never)
                 }
                 Mask::Given(dtype) => {
-                    let queries = b.inst(Inst::Uniform(QUERIES));
-                    let row = b.lt(at.row, queries);
+                    let rows = b.inst(Inst::Uniform(ROWS));
+                    let row = b.lt(at.row, rows);
                     let inside = b.and(inside, row);
                     let masked = b.var(never);
                     b.if_then(inside, |b| {
-                        let index = mask_index(b, at);
+                        let index = mask_index(b, self.what, at);
                         let given = b.load(Buffer(4), index);
                         let value = match dtype {
                             DType::Bool => b.select(given, score, never),
@@ -568,14 +545,14 @@ impl Schedule<'_> {
 }
 
 /// The element of the mask for a score.
-fn mask_index(b: &mut Builder, at: Place) -> Value {
+fn mask_index(b: &mut Builder, what: &Attention, at: Place) -> Value {
     let uniform = |b: &mut Builder, i: u32| b.inst(Inst::Uniform(i));
-    let first = Attention::first_uniform(4);
-    let (shared, heads) = (uniform(b, 5), uniform(b, 4));
-    let (of_head, rest) = (b.rem(at.batch, shared), b.div(at.batch, shared));
-    let (head, item) = (b.rem(rest, heads), b.div(rest, heads));
+    let (first, heads) = (Attention::first_uniform(4), uniform(b, SIZES + 1));
+    let (head, item) = (b.rem(at.batch, heads), b.div(at.batch, heads));
+    let (query, of_head) = what.query_of(b, at.row);
+    let of_head = of_head.map(|of_head| (5, of_head));
     let mut index = uniform(b, first);
-    for (i, by) in [(1, at.row), (2, at.col), (3, item), (4, head), (5, of_head)] {
+    for (i, by) in [(1, query), (2, at.col), (3, item), (4, head)].into_iter().chain(of_head) {
         let stride = uniform(b, first + i);
         let offset = b.mul(by, stride);
         index = b.add(index, offset);

@@ -233,6 +233,7 @@ impl Matmul {
             rows: Size::Uniform(rows),
             cols: Size::Uniform(cols),
             row_stride: uniform(1),
+            heads: None,
             col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
             batch: self.batch_sizes(first + 3),
             vector: operand.vector,

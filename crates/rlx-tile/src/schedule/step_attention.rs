@@ -13,7 +13,8 @@ use rlx_ir::{DType, Dim, Extent, Node};
 use rlx_kernel::UniformArg;
 use rlx_kernel::schedule::{Arg, Scheduled, StepDesc, Unscheduled};
 
-use super::attention::{Attention, AttentionTiling, BATCH, Mask, attention, attention_tilings};
+use super::attention::{Attention, BATCH, Mask, attention};
+use super::attention_tilings::{AttentionTiling, attention_tilings};
 use super::matmul::Tiling;
 use super::step::StepLaunch;
 use crate::atom::{Arch, Atom};
@@ -22,8 +23,6 @@ use crate::atom::{Arch, Atom};
 pub(super) struct Parts<'s> {
     step: &'s StepDesc,
     dims: AttentionDims,
-    /// Queries that share a head of keys.
-    groups: usize,
     what: Attention,
 }
 
@@ -65,22 +64,28 @@ impl<'s> Parts<'s> {
             _ => return Err(Unscheduled(format!("a mask of kind {mask:?}"))),
         };
         let dtype = node.shape.dtype();
-        let fits =
-            |size: usize| u32::try_from(size).map_err(|_| Unscheduled("heads are too large".to_owned()));
+        let fits = |size: usize| {
+            u32::try_from(size).map_err(|_| Unscheduled("heads are too large or too many".to_owned()))
+        };
         let what = Attention {
             dtype,
             head_dim: fits(dims.head_dim)?,
             value_dim: fits(dims.value_dim)?,
+            groups: fits(dims.heads / dims.kv_heads)?,
             vectors: [1; 4],
             scale: scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32),
             mask,
             unseen,
         };
-        let groups = dims.heads / dims.kv_heads;
-        Ok(Parts { step, dims, groups, what })
+        Ok(Parts { step, dims, what })
     }
 
-    /// Its tilings, the largest that suits the number of queries first. All give the same bits.
+    /// The rows of the result: the queries of all heads that share keys.
+    fn rows(&self) -> Extent {
+        self.dims.queries.extent() * i64::from(self.what.groups)
+    }
+
+    /// Its tilings, the largest that suits the number of rows first. All give the same bits.
     pub(super) fn tilings(&self, arch: Arch) -> Scheduled<Vec<Tiling>> {
         let (what, cols) = (&self.what, self.what.value_dim);
         if Atom::of(arch, what.dtype).is_none() || !matches!(what.dtype, DType::F16 | DType::BF16) {
@@ -88,8 +93,8 @@ impl<'s> Parts<'s> {
         }
         let all = attention_tilings(arch, what.head_dim.max(cols));
         let mut all: Vec<Tiling> = all.into_iter().map(|tiling| tiling.of_result(cols)).collect();
-        let queries = self.dims.queries.extent().as_const().unwrap_or(i64::MAX);
-        let suited = all.iter().position(|tiling| tiling.suits(queries, i64::MAX));
+        let rows = self.rows().as_const().unwrap_or(i64::MAX);
+        let suited = all.iter().position(|tiling| tiling.suits(rows, i64::MAX));
         let first = suited.unwrap_or(all.len().saturating_sub(1));
         all.rotate_left(first);
         // What cannot be made with dense operands cannot be made with others either.
@@ -103,17 +108,17 @@ impl<'s> Parts<'s> {
 
     /// The dispatch of the step, divided as `tiling` says.
     pub(super) fn launch(mut self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
-        let (dims, groups) = (self.dims.clone(), Extent::Const(self.groups as i64));
+        let (dims, rows) = (self.dims.clone(), self.rows());
         let (queries, keys) = (dims.queries.extent(), dims.keys.extent());
-        let batch = [dims.batch.extent(), Extent::Const(dims.kv_heads as i64), groups];
+        let batch = [dims.batch.extent(), Extent::Const(dims.kv_heads as i64)];
         let sizes = [dims.head_dim, dims.head_dim, dims.value_dim, dims.value_dim];
         let mut bindings: Vec<Arg> = (0..3).map(Arg::Input).collect();
         bindings.push(Arg::Output(0));
-        let all = [queries, keys, keys - queries].into_iter().chain(batch);
+        let all = [rows, keys, keys - queries].into_iter().chain(batch);
         let mut uniforms: Vec<UniformArg> = all.map(UniformArg::Extent).collect();
         for (i, (&arg, size)) in bindings.iter().zip(sizes).enumerate() {
             let (of, own_heads) = (self.operand(arg), matches!(i, 0 | 3));
-            let rows = Rows::of(of, size as i64, if own_heads { self.groups } else { 0 })?;
+            let rows = Rows::of(of, size as i64, if own_heads { i64::from(self.what.groups) } else { 0 })?;
             self.what.vectors[i] = rows.vector(of.view.offset, size as i64);
             uniforms.extend(rows.uniforms(arg, of));
         }
@@ -123,8 +128,8 @@ impl<'s> Parts<'s> {
         }
         let own = AttentionTiling::from_result(tiling);
         let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
-        let groups = batch.iter().fold(queries.ceil_div(i64::from(own.queries)), |n, &d| n * d);
-        let size = (queries, Extent::Const(i64::from(self.what.value_dim)));
+        let groups = batch.iter().fold(rows.ceil_div(i64::from(own.queries)), |n, &d| n * d);
+        let size = (rows, Extent::Const(i64::from(self.what.value_dim)));
         Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups, tiling: *tiling, size })
     }
 
@@ -146,7 +151,7 @@ impl<'s> Parts<'s> {
             None => Extent::Const(0),
         };
         let head = stride(1);
-        Rows { row: stride(2), col: stride(3), batch: [stride(0), head * self.groups as i64, head] }
+        Rows { row: stride(2), col: stride(3), batch: [stride(0), head * i64::from(self.what.groups), head] }
     }
 }
 
@@ -154,12 +159,13 @@ impl<'s> Parts<'s> {
 struct Rows {
     row: Extent,
     col: Extent,
-    batch: [Extent; BATCH],
+    /// The last one from head to head of those that share keys.
+    batch: [Extent; BATCH + 1],
 }
 
 impl Rows {
     /// Those of queries, keys, values or the result; `groups` of their heads share one of keys, or with 0, all of those that share it have one.
-    fn of(of: &Operand, size: i64, groups: usize) -> Scheduled<Rows> {
+    fn of(of: &Operand, size: i64, groups: i64) -> Scheduled<Rows> {
         let strides = &of.view.strides;
         let (item, row, col, head) = match **strides {
             [item, row, col] => (item, row, col, col * size),
@@ -168,7 +174,7 @@ impl Rows {
         };
         let shared = match groups {
             0 => [head, Extent::Const(0)],
-            n => [head * n as i64, head],
+            n => [head * n, head],
         };
         Ok(Rows { row, col, batch: [item, shared[0], shared[1]] })
     }

@@ -83,6 +83,12 @@ impl Verifier<'_> {
         must(v.vector == 1 || v.col_stride == crate::ir::Size::Const(1), at, || {
             Rule::Declaration("columns that are accessed together have a stride of 1".to_string())
         })?;
+        if let Some(heads) = v.heads {
+            self.size(at, heads.stride)?;
+            must((1..=1024).contains(&heads.count), at, || {
+                Rule::Declaration(format!("a view of {} matrices", heads.count))
+            })?;
+        }
         must(v.batch.len() == self.p.grid.batch.len(), at, || {
             Rule::Declaration("a view has a stride for each dimension of the grid's batch".to_string())
         })

@@ -99,8 +99,11 @@ impl Verifier<'_> {
     pub(super) fn below(&self, at: &str, extent: Size, below: Option<Below>) -> Checked {
         let Some(below) = below else { return Ok(()) };
         self.size(at, below.offset)?;
-        must(matches!(extent, Size::Uniform(_)) && below.rows <= 1024, at, || {
-            Rule::Position("a bound on a loop of known size, or one of more than 1024 rows".to_owned())
+        let sized = below.rows <= 1024 && (1..=1024).contains(&below.heads);
+        must(matches!(extent, Size::Uniform(_)) && sized, at, || {
+            Rule::Position(
+                "a bound on a loop of known size, or one of more than 1024 rows or heads".to_owned(),
+            )
         })
     }
 }

@@ -48,7 +48,7 @@ fn dims(rank: usize, batch: usize, heads: usize, seq: usize, size: usize) -> Vec
     if rank == 3 { vec![batch, seq, heads * size] } else { vec![batch, heads, seq, size] }
 }
 
-/// Where elements are: `shared` heads follow each other as one of the batch's dimensions, of which each is `groups` or, with 0, repeated.
+/// Where elements are: `shared` heads follow each other as one of the batch's dimensions, of which each is `groups` or, with 0, one for all of these.
 fn strides(dims: &[usize], size: usize, groups: usize, base: usize) -> Strides {
     let (item, row, head) = match *dims {
         [_, seq, all] => (seq * all, all, size),
@@ -73,7 +73,7 @@ impl AttentionCase {
         let shape = Shape {
             batch: g.size(1..=2),
             kv_heads: g.size(1..=2),
-            groups: g.size(1..=2),
+            groups: g.size(1..=3),
             queries: if g.chance(0.2) { g.size(1..=80) } else { g.size(1..=20) },
             keys: if g.chance(0.3) { g.size(1..=140) } else { g.size(1..=40) },
             head_dim,
@@ -126,6 +126,7 @@ impl AttentionCase {
             dtype,
             head_dim: s.head_dim as u32,
             value_dim: s.value_dim as u32,
+            groups: s.groups as u32,
             vectors: vectors.map(|v| v as u32),
             scale: scale.unwrap_or(1.0 / (s.head_dim as f32).sqrt()),
             mask,
@@ -141,7 +142,7 @@ impl AttentionCase {
         let sizes = AttentionSizes {
             queries: s.queries as i32,
             keys: s.keys as i32,
-            batch: [s.batch, s.kv_heads, s.groups].map(|n| n as i32),
+            batch: [s.batch, s.kv_heads].map(|n| n as i32),
             operands,
             mask: of_mask,
         };

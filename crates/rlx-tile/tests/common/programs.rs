@@ -79,6 +79,8 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
             }
         }
         add(&of(128, Mask::Causal), 0, "causal");
+        let last = attention_tilings(arch, 128).len() - 1;
+        add(&Attention { groups: 4, ..of(128, Mask::Causal) }, last, "grouped");
         add(&of(64, Mask::Given(dtype)), 1, "added");
         add(&of(64, Mask::Given(DType::Bool)), 1, "bools");
         add(&Attention { vectors: [2; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");

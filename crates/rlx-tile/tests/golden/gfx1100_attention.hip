@@ -3,12 +3,12 @@
 //   b1 f16 read
 //   b2 f16 read
 //   b3 f16 write
-//   uniforms 30
-//   grid [u0, 64] by 64x64 batch [u3, u4, u5] bands 1
-//   g0 b0 base u6 [u0, 64] strides [u7, 1] batch [u9, u10, u11] vector 8
-//   g1 b1 base u12 [u1, 64] strides [u13, 1] batch [u15, u16, u17] vector 8
-//   g2 b2 base u18 [u1, 64] strides [u19, 1] batch [u21, u22, u23] vector 8
-//   g3 b3 base u24 [u0, 64] strides [u25, 1] batch [u27, u28, u29] vector 2
+//   uniforms 29
+//   grid [u0, 64] by 64x64 batch [u3, u4] bands 1
+//   g0 b0 base u5 [u0, 64] strides [u6, 1] batch [u8, u9] vector 8
+//   g1 b1 base u11 [u1, 64] strides [u12, 1] batch [u14, u15] vector 8
+//   g2 b2 base u17 [u1, 64] strides [u18, 1] batch [u20, u21] vector 8
+//   g3 b3 base u23 [u0, 64] strides [u24, 1] batch [u26, u27] vector 2
 //   t0 f16[64, 64] stages 1 swizzle 3 >> 0
 //   t1 f16[32, 64] stages 1 swizzle 3 >> 0
 //   t2 f16[32, 64] stages 1 swizzle 3 >> 2
@@ -79,25 +79,20 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
   const int d4 = u[4];
   const int d5 = u[5];
   const int d6 = u[6];
-  const int d7 = u[7];
+  const int d8 = u[8];
   const int d9 = u[9];
-  const int d10 = u[10];
   const int d11 = u[11];
   const int d12 = u[12];
-  const int d13 = u[13];
+  const int d14 = u[14];
   const int d15 = u[15];
-  const int d16 = u[16];
   const int d17 = u[17];
   const int d18 = u[18];
-  const int d19 = u[19];
+  const int d20 = u[20];
   const int d21 = u[21];
-  const int d22 = u[22];
   const int d23 = u[23];
   const int d24 = u[24];
-  const int d25 = u[25];
+  const int d26 = u[26];
   const int d27 = u[27];
-  const int d28 = u[28];
-  const int d29 = u[29];
   const int thread = (int)threadIdx.x, lane = thread & 31;
   const int warp_row = (thread >> 5) / 1;
   const u32 rows = ((u32)d0 + 63u) / 64u, cols = ((u32)64 + 63u) / 64u;
@@ -106,14 +101,13 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
   const u32 height = rows - band * 1u < 1u ? rows - band * 1u : 1u;
   const int group_row = (int)(band * 1u + within % height);
   const int batch = (int)(group / (rows * cols));
-  const int n2 = batch % d5;
-  const int n1 = (batch / d5) % d4;
-  const int n0 = ((batch / d5) / d4) % d3;
-  if ((((batch / d5) / d4) / d3) > 0) return;
-  const u16* __restrict__ const g0 = b0 + d6 + (i64)n0 * d9 + (i64)n1 * d10 + (i64)n2 * d11;
-  const u16* __restrict__ const g1 = b1 + d12 + (i64)n0 * d15 + (i64)n1 * d16 + (i64)n2 * d17;
-  const u16* __restrict__ const g2 = b2 + d18 + (i64)n0 * d21 + (i64)n1 * d22 + (i64)n2 * d23;
-  u16* __restrict__ const g3 = b3 + d24 + (i64)n0 * d27 + (i64)n1 * d28 + (i64)n2 * d29;
+  const int n1 = batch % d4;
+  const int n0 = (batch / d4) % d3;
+  if (((batch / d4) / d3) > 0) return;
+  const u16* __restrict__ const g0 = b0 + d5 + (i64)n0 * d8 + (i64)n1 * d9;
+  const u16* __restrict__ const g1 = b1 + d11 + (i64)n0 * d14 + (i64)n1 * d15;
+  const u16* __restrict__ const g2 = b2 + d17 + (i64)n0 * d20 + (i64)n1 * d21;
+  u16* __restrict__ const g3 = b3 + d23 + (i64)n0 * d26 + (i64)n1 * d27;
   float f0[2][8];
   u32 f1[1][8];
   u32 f2[2][8];
@@ -132,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
       const int n = thread + i * 128, r = n / 8, q = n % 8;
       const int row = 64 * group_row + r, col = 0 + q * 8;
       {
-        const uint4 w0 = row < d0 && col < 64 ? *(const uint4*)(g0 + (i64)row * d7 + col) : uint4{0, 0, 0, 0};
+        const uint4 w0 = row < d0 && col < 64 ? *(const uint4*)(g0 + (i64)row * d6 + col) : uint4{0, 0, 0, 0};
         x[i][0] = w0.x; x[i][1] = w0.y; x[i][2] = w0.z; x[i][3] = w0.w;
       }
     }
@@ -171,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
       const int n = thread + i * 128, r = n / 8, q = n % 8;
       const int row = 0 + r, col = 0 + q * 8;
       {
-        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g1 + (i64)row * d13 + col) : uint4{0, 0, 0, 0};
+        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g1 + (i64)row * d12 + col) : uint4{0, 0, 0, 0};
         x[i][0] = w0.x; x[i][1] = w0.y; x[i][2] = w0.z; x[i][3] = w0.w;
       }
     }
@@ -190,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
       const int n = thread + i * 128, r = n / 8, q = n % 8;
       const int row = 0 + r, col = 0 + q * 8;
       {
-        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g2 + (i64)row * d19 + col) : uint4{0, 0, 0, 0};
+        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g2 + (i64)row * d18 + col) : uint4{0, 0, 0, 0};
         x[i][0] = w0.x; x[i][1] = w0.y; x[i][2] = w0.z; x[i][3] = w0.w;
       }
     }
@@ -210,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
       const int n = thread + i * 128, r = n / 8, q = n % 8;
       const int row = 32 * c0 + 32 + r, col = 0 + q * 8;
       {
-        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g1 + (i64)row * d13 + col) : uint4{0, 0, 0, 0};
+        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g1 + (i64)row * d12 + col) : uint4{0, 0, 0, 0};
         x0[i][0] = w0.x; x0[i][1] = w0.y; x0[i][2] = w0.z; x0[i][3] = w0.w;
       }
     }
@@ -219,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
       const int n = thread + i * 128, r = n / 8, q = n % 8;
       const int row = 32 * c0 + 32 + r, col = 0 + q * 8;
       {
-        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g2 + (i64)row * d19 + col) : uint4{0, 0, 0, 0};
+        const uint4 w0 = row < d1 && col < 64 ? *(const uint4*)(g2 + (i64)row * d18 + col) : uint4{0, 0, 0, 0};
         x1[i][0] = w0.x; x1[i][1] = w0.y; x1[i][2] = w0.z; x1[i][3] = w0.w;
       }
     }
@@ -1022,56 +1016,56 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 0;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][0];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 2;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][1];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 4;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][2];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 6;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][3];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 8;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][4];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 10;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][5];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 12;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][6];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 14;
           if (row < d0 && col < 64) {
             float m0 = f7[i * 2 + j][7];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
       }
@@ -1184,56 +1178,56 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 0;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][0];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 2;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][1];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 4;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][2];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 6;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][3];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 8;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][4];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 10;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][5];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 12;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][6];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
         {
           const int row = row0 + i * 16 + 0, col = col0 + j * 16 + 14;
           if (row < d0 && col < 64) {
             float m0 = f8[i * 2 + j][7];
-            *(g3 + (i64)row * d25 + col) = to_half(m0);
+            *(g3 + (i64)row * d24 + col) = to_half(m0);
           }
         }
       }

@@ -6,7 +6,7 @@ use rlx_ir::{DType, Result};
 use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 
 use super::language::{Language, internal, size};
-use crate::ir::{Coord, Copy, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl};
+use crate::ir::{Coord, Copy, Heads, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
@@ -161,7 +161,11 @@ impl<'a> Body<'a> {
             Stmt::For { counter, extent, below, step, body } => {
                 let (c, mut n) = (counter.0, size(*extent));
                 if let Some(b) = below {
-                    let bound = format!("{} * (group_row + 1) + {}", b.rows, size(b.offset));
+                    let rows = format!("{} * (group_row + 1)", b.rows);
+                    let bound = match b.heads {
+                        1 => format!("{rows} + {}", size(b.offset)),
+                        n => format!("({rows} + {}) / {n} + {}", n - 1, size(b.offset)),
+                    };
                     self.line(&format!("const int e{c} = {n} < {bound} ? {n} : {bound};"));
                     n = format!("e{c}");
                 }
@@ -226,7 +230,15 @@ impl<'a> Body<'a> {
             Size::Const(1) => col,
             stride => format!("(i64){col} * {}", size(stride)),
         };
-        let address = format!("g{} + (i64)row * {} + {along}", view.0, size(v.row_stride));
+        let down = match v.heads {
+            None => format!("(i64)row * {}", size(v.row_stride)),
+            Some(Heads { count, stride }) => format!(
+                "(i64)((u32)row / {count}u) * {} + (i64)((u32)row % {count}u) * {}",
+                size(v.row_stride),
+                size(stride)
+            ),
+        };
+        let address = format!("g{} + {down} + {along}", view.0);
         (address, inside)
     }
 
