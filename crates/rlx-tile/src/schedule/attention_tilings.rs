@@ -25,7 +25,8 @@ impl AttentionTiling {
 }
 
 /// Tilings of an architecture for heads of so many elements (of keys or values, what is more), for many queries first. All give the same bits: they have as
-/// many keys. None needs more registers than a lane has, unless elements are accessed one by one; none was measured on hardware.
+/// many keys. None needs more registers than a lane has, unless elements are accessed one by one (for some of 16 rows on sm_80, NVRTC spills up to 20 bytes);
+/// none was measured on hardware.
 pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
     let stages = if arch.copies_async() { 2 } else { 1 };
     let of = |queries, keys, below| AttentionTiling { queries, keys, warps: (below, 1), stages };
