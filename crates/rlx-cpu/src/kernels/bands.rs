@@ -32,13 +32,17 @@ pub(crate) const MOST_PARTS: usize = 4;
 /// Values of fewer bytes than this stay in the second-level cache from step to step.
 const LARGE: usize = 512 << 10;
 
-/// What the lines of a band may take together: with the weights, less than a small second-level cache.
+/// What the lines of a band should take together: with the weights, less than a small second-level cache. Where one line needs more, it takes as
+/// much as [`LARGE`].
 const BUDGET: usize = 256 << 10;
 
 /// Packed weights of more bytes than this are not read again for each band.
 const MOST_WEIGHTS: usize = 128 << 10;
 
-/// A thread's share has at least so many times the lines that its neighbour computes too.
+/// The lines of a band are at most such a part of what they stand for.
+const LEAST_SAVED: usize = 4;
+
+/// A thread's share has at least so many lines, and so many times those that its neighbour computes too.
 const SHARE: usize = 8;
 
 /// How a bound step computes lines of its result from lines of its first input.
@@ -80,7 +84,7 @@ impl LineForm {
     fn reads(&self, lines: &Range<usize>) -> Range<usize> {
         let LineWindow { kernel, stride, dilation, before } = self.window;
         let first = (lines.start * stride).saturating_sub(before);
-        let last = lines.end.saturating_sub(1) * stride + (kernel - 1) * dilation + 1;
+        let last = lines.end.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1;
         let last = last.saturating_sub(before).min(self.lines[0]);
         first.min(last)..last
     }
@@ -88,7 +92,7 @@ impl LineForm {
     /// How many lines of the input so many lines of the result need at most.
     fn span(&self, lines: usize) -> usize {
         let LineWindow { kernel, stride, dilation, .. } = self.window;
-        (lines.saturating_sub(1) * stride + (kernel - 1) * dilation + 1).min(self.lines[0])
+        (lines.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1).min(self.lines[0])
     }
 
     /// Bytes of the result without gaps.
@@ -310,10 +314,12 @@ impl Bands {
         if weights > MOST_WEIGHTS || last.bytes_after() == 0 || !fits {
             return None;
         }
-        let within = |band: &usize| Bands::rings(forms, *band).1 + weights <= BUDGET;
+        // Where few lines are the whole image, nothing is saved.
+        let saves = first.bytes_after() / LEAST_SAVED;
+        let within = |&band: &usize| Bands::rings(forms, band).1 <= saves.min(BUDGET.saturating_sub(weights));
         let band = (1..=last.lines[1]).take_while(within).last().unwrap_or(1);
         let (rings, scratch) = Bands::rings(forms, band);
-        Some(Bands { forms: forms.to_vec(), band, rings, scratch })
+        (scratch <= saves.min(LARGE)).then(|| Bands { forms: forms.to_vec(), band, rings, scratch })
     }
 
     /// The rings that bands of so many lines need, and their bytes together.
@@ -339,13 +345,14 @@ impl Bands {
 
     /// Whether the shares of so many threads are large beside the lines that they compute twice.
     pub(crate) fn suits(&self, threads: usize) -> bool {
-        let lines = |form: &LineForm| form.images * form.lines[1];
-        let mut twice = 0;
+        let enough = |form: &LineForm, least: usize| form.images * form.lines[1] >= SHARE * least * threads;
+        let (mut twice, last) = (0, &self.forms[self.forms.len() - 1]);
         threads == 1
-            || self.forms.windows(2).rev().all(|pair| {
-                twice = pair[1].span(1 + twice).saturating_sub(pair[1].window.stride);
-                lines(&pair[0]) >= SHARE * twice * threads
-            })
+            || enough(last, 1)
+                && self.forms.windows(2).rev().all(|pair| {
+                    twice = pair[1].span(1 + twice).saturating_sub(pair[1].window.stride);
+                    enough(&pair[0], twice)
+                })
     }
 
     /// Computes the steps whose parts these are; gives how long each took on the calling thread if `timed`. `apart`: whether the result
@@ -445,5 +452,75 @@ impl Share<'_> {
         if let (Some(times), Some(start)) = (&mut self.times, start) {
             times[part] += start.elapsed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The forms of a bottleneck over an image of `size`, whose windows are 3 × 3 with this step.
+    fn bottleneck(size: [usize; 2], wide: usize, few: usize, stride: usize) -> [LineForm; 3] {
+        let at = |buffer| At { buffer, offset: 0 };
+        let after = size.map(|n| n.div_ceil(stride));
+        let form = |number, lines, bytes, window, weights| LineForm {
+            images: 1,
+            lines,
+            bytes,
+            dense: [true; 2],
+            window,
+            weights,
+            x: at(number),
+            y: at(number + 1),
+        };
+        let window = LineWindow { kernel: 3, stride, dilation: 1, before: 1 };
+        let line = |width: usize, channels: usize| width * channels * 4;
+        [
+            form(0, [size[0]; 2], [line(size[1], few), line(size[1], wide)], LineWindow::ONE, wide * few * 4),
+            form(1, [size[0], after[0]], [line(size[1], wide), line(after[1], wide)], window, 36 * wide),
+            form(
+                2,
+                [after[0]; 2],
+                [line(after[1], wide), line(after[1], few)],
+                LineWindow::ONE,
+                wide * few * 4,
+            ),
+        ]
+    }
+
+    #[test]
+    fn bands_are_for_large_values_light_weights_and_many_lines() {
+        let bands = |size, wide, few| Bands::of(&bottleneck(size, wide, few, 1));
+        let found = bands([112, 112], 64, 16).expect("a large image");
+        assert_eq!(found.len(), 3);
+        assert!(found.scratch <= BUDGET && found.band > 1);
+        // Values that stay in the cache, weights that do not, and a single line.
+        assert!(bands([14, 14], 96, 16).is_none());
+        assert!(bands([56, 56], 1024, 256).is_none());
+        assert!(bands([1, 12544], 96, 16).is_none());
+    }
+
+    #[test]
+    fn a_step_that_makes_little_of_much_ends_the_bands() {
+        let forms = bottleneck([112, 112], 32, 16, 4);
+        let found = Bands::of(&forms).expect("two steps");
+        assert_eq!(found.len(), 2, "what the windows hand on is small");
+    }
+
+    #[test]
+    fn threads_with_small_shares_take_whole_steps() {
+        let bands = Bands::of(&bottleneck([56, 56], 144, 24, 1)).expect("a large image");
+        let suited: Vec<usize> = [1, 2, 3, 4, 8].into_iter().filter(|&n| bands.suits(n)).collect();
+        assert_eq!(suited, [1, 2, 3]);
+    }
+
+    #[test]
+    fn rings_hold_what_the_windows_of_a_band_need() {
+        let forms = bottleneck([112, 112], 96, 16, 2);
+        let (rings, bytes) = Bands::rings(&forms, 4);
+        assert_eq!(rings.iter().map(|ring| ring.1).collect::<Vec<_>>(), [9, 4]);
+        assert_eq!(bytes, 9 * 112 * 96 * 4 + 4 * 56 * 96 * 4);
+        assert_eq!(forms[1].reads(&(0..4)), 0..8);
+        assert_eq!(forms[1].reads(&(52..56)), 103..112);
     }
 }

@@ -33,7 +33,8 @@ impl<'a> Together<'a> {
         let (result, _) = steps.last()?.touched.split_last()?;
         let result = result.addresses(cx.bases);
         // What a step before writes it hands to the next one alone, and in bands not through its place.
-        let handed: [_; MOST_PARTS] = std::array::from_fn(|i| Some(steps.get(i)?.touched.last()?.buffer));
+        let handed: [_; MOST_PARTS] =
+            std::array::from_fn(|i| Some(steps[..steps.len() - 1].get(i)?.touched.last()?.buffer));
         let mut read = steps.iter().flat_map(|step| step.touched.split_last()).flat_map(|(_, inputs)| inputs);
         let apart = read.any(|input| {
             !handed.contains(&Some(input.buffer)) && overlap(&input.addresses(cx.bases), &result)
