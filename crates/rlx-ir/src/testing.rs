@@ -14,7 +14,6 @@ use crate::oracle::Bindings;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
-mod attentions;
 mod contradictions;
 mod functions;
 mod graphs;
@@ -24,7 +23,7 @@ mod modules;
 mod numerics;
 mod property;
 
-pub use attentions::{AttentionShape, random_attention};
+pub use crate::ops::nn::attention::{AttentionShape, random_attention};
 pub use contradictions::contradicting_graph;
 pub use functions::{exact, function_arguments, function_graph, ulps, worst_ulps};
 pub use graphs::{

@@ -2,18 +2,18 @@
 
 mod common;
 
-use common::attention::{ARCHS, AttentionCase, Shape};
+use common::attention::{ARCHS, AttentionCase};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
-use rlx_ir::testing::Gen;
+use rlx_ir::testing::{AttentionShape, Gen};
 use rlx_tile::atom::Atom;
 use rlx_tile::ir::{Below, Counter, Fragment, Index, Role, Size, Stmt};
 use rlx_tile::schedule::{Attention, attention, attention_tilings};
 use rlx_tile::verify::{Rule, verify};
 use rlx_tile::{Arch, Program, Scalar};
 
-const SHAPE: Shape =
-    Shape { batch: 1, kv_heads: 1, groups: 2, queries: 20, keys: 70, head_dim: 16, value_dim: 24 };
+const SHAPE: AttentionShape =
+    AttentionShape { batch: 1, kv_heads: 1, groups: 2, queries: 20, keys: 70, head_dim: 16, value_dim: 24 };
 
 fn case(kind: MaskKind) -> AttentionCase {
     let tiling = *attention_tilings(Arch::Sm80, 24).last().unwrap();
@@ -183,7 +183,7 @@ fn causal_blocks_are_skipped() {
 fn heads_that_share_keys_share_a_tile() {
     for (arch, kind) in ARCHS.into_iter().flat_map(|a| [MaskKind::Causal, MaskKind::Custom].map(|k| (a, k))) {
         let of = |kv_heads, groups| {
-            let shape = Shape { kv_heads, groups, queries: 2, ..SHAPE };
+            let shape = AttentionShape { kv_heads, groups, queries: 2, ..SHAPE };
             let tiling = *attention_tilings(arch, 24).last().unwrap();
             assert_eq!(tiling.queries, 16, "{}", arch.name());
             let mut case = AttentionCase::of(&mut Gen::new(21), arch, (DType::F16, tiling), shape, kind);
@@ -205,7 +205,7 @@ fn tilings_give_the_same_bits() {
         for (head, kind) in
             [(24, MaskKind::None), (24, MaskKind::Causal), (80, MaskKind::Custom), (144, MaskKind::Causal)]
         {
-            let shape = Shape { queries: 70, head_dim: head, value_dim: head, ..SHAPE };
+            let shape = AttentionShape { queries: 70, head_dim: head, value_dim: head, ..SHAPE };
             let all = attention_tilings(arch, head as u32);
             let results = all.iter().map(|&tiling| {
                 let case = AttentionCase::of(&mut Gen::new(9), arch, (DType::F16, tiling), shape, kind);

@@ -9,12 +9,12 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::attention::{AttentionCase, Shape};
+use common::attention::AttentionCase;
 use common::groups::GroupCase;
 use common::{Case, Map};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
-use rlx_ir::testing::Gen;
+use rlx_ir::testing::{AttentionShape, Gen};
 use rlx_kernel::interp::Pools;
 use rlx_ptx::{Launch, Memory, Module, run};
 use rlx_tile::render::source;
@@ -123,8 +123,15 @@ fn nvrtc_of_attention_for_sm_80_means_what_is_interpreted() {
 
 /// A causal attention of two blocks of queries, of which the second has keys at its edge.
 fn small_attention() -> (AttentionCase, Program, PathBuf) {
-    let shape =
-        Shape { batch: 1, kv_heads: 1, groups: 2, queries: 20, keys: 40, head_dim: 16, value_dim: 16 };
+    let shape = AttentionShape {
+        batch: 1,
+        kv_heads: 1,
+        groups: 2,
+        queries: 20,
+        keys: 40,
+        head_dim: 16,
+        value_dim: 16,
+    };
     let tiling = AttentionTiling { queries: 16, keys: 16, warps: (1, 1), stages: 2 };
     let mut g = Gen::new(7);
     let mut case = AttentionCase::of(&mut g, Arch::Sm80, (DType::BF16, tiling), shape, MaskKind::Causal);

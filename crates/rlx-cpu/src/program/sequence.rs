@@ -30,15 +30,15 @@ const WAKE_NANOS: f64 = 150_000.0;
 const CACHED: usize = 256 << 10;
 
 /// A step bound to numbers.
-pub(super) struct BoundStep {
-    pub(super) kernel: Box<dyn StepKernel>,
+struct BoundStep {
+    kernel: Box<dyn StepKernel>,
     node: NodeId,
     updates_input: bool,
     /// Whether there is nothing to compute.
     idle: bool,
     needs: Needs,
     /// What it touches, inputs first: in debug builds, to be checked, and of steps that may be computed in bands.
-    pub(super) touched: Vec<Touched>,
+    touched: Vec<Touched>,
     /// Whether what it writes is the next step's alone, and what it reads the step's before.
     joined: Joined,
     /// How it and the steps behind it are computed in bands, if they are.
@@ -239,8 +239,10 @@ pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<()>
             i += 1;
             continue;
         }
-        let together =
-            step.bands.as_ref().and_then(|bands| Together::of(bands, &sequence.steps[i..part.end], &cx));
+        let together = step.bands.as_ref().and_then(|bands| {
+            let steps = sequence.steps[i..part.end].get(..bands.len())?;
+            Together::of(bands, steps.iter().map(|step| (&*step.kernel, &step.touched[..])), &cx)
+        });
         let steps = together.as_ref().map_or(1, Together::len);
         for (i, step) in (i..).zip(&sequence.steps[i..i + steps]) {
             go_on(i, step.node)?;

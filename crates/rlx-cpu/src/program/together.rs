@@ -7,9 +7,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::sequence::BoundStep;
-use crate::kernels::RunCx;
+use super::ranges::Touched;
 use crate::kernels::bands::{Bands, MOST_PARTS, Part};
+use crate::kernels::{RunCx, StepKernel};
 
 /// Steps that are computed in bands now.
 pub(super) struct Together<'a> {
@@ -20,25 +20,28 @@ pub(super) struct Together<'a> {
 }
 
 impl<'a> Together<'a> {
-    /// The first of these steps in these bands, if that can be by as many threads and at these places.
-    pub(super) fn of(bands: &'a Bands, steps: &[BoundStep], cx: &RunCx<'_, '_>) -> Option<Together<'a>> {
-        let steps = steps.get(..bands.len())?;
+    /// These bands of steps, each with its kernel and what it touches, if that can be by as many threads and at these places.
+    pub(super) fn of<'s>(
+        bands: &'a Bands,
+        steps: impl Iterator<Item = (&'s dyn StepKernel, &'s [Touched])>,
+        cx: &RunCx<'_, '_>,
+    ) -> Option<Together<'a>> {
         if !bands.suits(cx.pool.threads()) {
             return None;
         }
         let mut parts = [const { None }; MOST_PARTS];
-        for (part, step) in parts.iter_mut().zip(steps) {
-            *part = Some(step.kernel.part(cx)?);
+        let mut touched: [&[Touched]; MOST_PARTS] = [&[]; MOST_PARTS];
+        for ((part, touched), (kernel, all)) in parts.iter_mut().zip(&mut touched).zip(steps) {
+            (*part, *touched) = (Some(kernel.part(cx)?), all);
         }
-        let (result, _) = steps.last()?.touched.split_last()?;
-        let result = result.addresses(cx.bases);
+        let touched = &touched[..bands.len()];
+        let (last, before) = touched.split_last()?;
+        let result = last.last()?.addresses(cx.bases);
         // What a step before writes it hands to the next one alone, and in bands not through its place.
-        let handed: [_; MOST_PARTS] =
-            std::array::from_fn(|i| Some(steps[..steps.len() - 1].get(i)?.touched.last()?.buffer));
-        let mut read = steps.iter().flat_map(|step| step.touched.split_last()).flat_map(|(_, inputs)| inputs);
-        let apart = read.any(|input| {
-            !handed.contains(&Some(input.buffer)) && overlap(&input.addresses(cx.bases), &result)
-        });
+        let handed =
+            |buffer: usize| before.iter().any(|step| step.last().is_some_and(|out| out.buffer == buffer));
+        let mut read = touched.iter().filter_map(|step| step.split_last()).flat_map(|(_, inputs)| inputs);
+        let apart = read.any(|input| !handed(input.buffer) && overlap(&input.addresses(cx.bases), &result));
         let (spare, bytes) = bands.spare();
         let start = cx.ptr::<u8>(spare).addr();
         let fits = !apart || !overlap(&(start..start + bytes), &result);

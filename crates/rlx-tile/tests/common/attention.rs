@@ -4,7 +4,7 @@ use rlx_ir::DType;
 use rlx_ir::ops::{MaskKind, Op, Unseen};
 use rlx_ir::oracle::evaluate_op;
 use rlx_ir::tensor::{Elements, Value};
-use rlx_ir::testing::{Gen, difference, tolerance};
+use rlx_ir::testing::{AttentionShape, Gen, difference, tolerance};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_tile::schedule::{
     Attention, AttentionSizes, AttentionTiling, Mask, Strides, attention, attention_tilings,
@@ -30,19 +30,6 @@ pub struct AttentionCase {
 
 /// Guard elements around the result, which nothing may change.
 const CANARY: f64 = -77.0;
-
-/// The sizes of an attention.
-#[derive(Debug, Clone, Copy)]
-pub struct Shape {
-    pub batch: usize,
-    pub kv_heads: usize,
-    /// Heads of queries for each of those.
-    pub groups: usize,
-    pub queries: usize,
-    pub keys: usize,
-    pub head_dim: usize,
-    pub value_dim: usize,
-}
 
 fn dims(rank: usize, batch: usize, heads: usize, seq: usize, size: usize) -> Vec<usize> {
     if rank == 3 { vec![batch, seq, heads * size] } else { vec![batch, heads, seq, size] }
@@ -70,7 +57,7 @@ impl AttentionCase {
         };
         let head_dim = head(g);
         let value_dim = if g.chance(0.6) { head_dim } else { head(g) };
-        let shape = Shape {
+        let shape = AttentionShape {
             batch: g.size(1..=2),
             kv_heads: g.size(1..=2),
             groups: g.size(1..=3),
@@ -90,7 +77,7 @@ impl AttentionCase {
         g: &mut Gen,
         arch: Arch,
         (dtype, tiling): (DType, AttentionTiling),
-        s: Shape,
+        s: AttentionShape,
         kind: MaskKind,
     ) -> AttentionCase {
         let heads = s.kv_heads * s.groups;
