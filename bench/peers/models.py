@@ -1,4 +1,4 @@
-"""The models that are timed: by name from `models/cases.json`, whose weights are made on the spot, or files of ONNX.
+"""The models that are timed: by name from `models/cases.json`, whose weights are made on the spot, or from `nets.py`, or files of ONNX.
 
 `NAME_OR_FILE[+FORMAT][:DIM=N,...]`: `+qdq`, `+qop` or `+int8` quantises it (`quantised.py`), and sizes are given to its dynamic
 dimensions. Inputs are made here, so that all peers get the same.
@@ -11,7 +11,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import nets
 import numpy as np
+import single
 from environment import ROOT
 
 sys.path.insert(0, str(ROOT / "models"))
@@ -43,10 +45,13 @@ def parse_model(text, folder):
         symbols = {d for i in case["inputs"] for d in i["shape"] if isinstance(d, str)}
         dims = {d: n for d, n in case["goldens"][0]["dims"].items() if d in symbols} | dims
         model = made(case, folder)
+    elif name in nets.NETS:
+        dims = {"batch": 1} | dims
+        model = nets.exported(name, folder)
     elif Path(name).is_file():
         model = Path(name)
-    else:
-        sys.exit(f"no model `{name}`: neither a file nor one of {', '.join(known)}")
+    elif (model := single.one_op(name, folder)) is None:
+        sys.exit(f"no model `{name}`: neither a file nor one of {', '.join([*known, *nets.NETS])}, nor one op (bench/README.md)")
     size = ",".join(f"{key}={value}" for key, value in dims.items())
     if how:
         import quantised
