@@ -53,6 +53,11 @@ pub struct InitPlan<S> {
 }
 
 impl<S> InitStep<S> {
+    /// The buffers that it reads.
+    pub fn inputs(&self) -> &[usize] {
+        &self.inputs
+    }
+
     /// The buffers that it reads and writes.
     pub fn buffers(&self) -> impl Iterator<Item = usize> + '_ {
         self.inputs.iter().chain(&self.outputs).copied()
@@ -114,14 +119,6 @@ impl<S> InitPlan<S> {
             }
         }
         needed
-    }
-
-    /// For each buffer: whether one of these steps reads it.
-    pub fn read_by(&self, chosen: &[bool]) -> Vec<bool> {
-        let mut read = vec![false; self.kept.len()];
-        let steps = self.steps.iter().zip(chosen).filter(|(_, chosen)| **chosen);
-        steps.for_each(|(s, _)| s.inputs.iter().for_each(|&b| read[b] = true));
-        read
     }
 
     /// The buffers that outlive the init program and do not depend on symbols, each with a step that writes it.

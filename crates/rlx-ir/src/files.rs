@@ -21,6 +21,7 @@ mod part;
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -123,6 +124,31 @@ impl MappedFile {
                 file.metadata().is_ok_and(|now| self::stamp(path, &now) == *stamp)
             }
         }
+    }
+
+    /// Where in the file these bytes lie; nothing if they are others.
+    pub fn position(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let whole = self.as_ref().as_ptr_range();
+        let part = bytes.as_ptr_range();
+        let within = whole.start <= part.start && part.end <= whole.end;
+        within.then(|| part.start.addr() - whole.start.addr()..part.end.addr() - whole.start.addr())
+    }
+
+    /// Gives the memory that holds these bytes of a mapped file back to the system, which reads them from the file when they
+    /// are used again.
+    pub fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let FileBytes::Mapped { map, .. } = &self.bytes
+            && range.start < range.end
+            && range.end <= map.len()
+        {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: the map is read-only, so every page is what the file has there, and is read from it again.
+            // Advice that the system rejects changes nothing.
+            let _ = unsafe { map.unchecked_advise_range(advice, range.start, range.len()) };
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 
     /// Whether all of the file is still there: asked before a part is used for the first time, so that a file that was
@@ -282,6 +308,24 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("rlx-files-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         folder
+    }
+
+    #[test]
+    fn what_was_released_is_read_again() {
+        let folder = folder("released");
+        let path = folder.join("large");
+        let bytes: Vec<u8> = (0..COPIED as usize + 5000).map(|i| (i / 7) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        for file in [map_file(&path).unwrap(), MappedFile::from(bytes.clone())] {
+            for range in [0..bytes.len(), 4097..9000, 5..5, bytes.len()..bytes.len() + 1] {
+                file.release(range);
+                assert!(file.as_ref() == bytes);
+            }
+            let part = &file.as_ref()[4100..5000];
+            assert_eq!(file.position(part), Some(4100..5000));
+            assert_eq!(file.position(&bytes[4100..5000]), None);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

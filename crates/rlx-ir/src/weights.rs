@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::MappedFile;
 use crate::memory;
 use crate::shape::Shape;
 use crate::tensor::{ConstData, shared};
@@ -20,8 +21,8 @@ use crate::tensor::{ConstData, shared};
 enum Data {
     /// A part of something larger, such as a mapped file.
     Mapped(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),
-    /// The same, not used before it passed a check.
-    Checked(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>, Arc<Check>),
+    /// A part of a file, not used before it passed a check.
+    Checked(Arc<MappedFile>, Range<usize>, Arc<Check>),
     /// Bytes of its own.
     Owned(Arc<[u8]>),
     /// Computed when asked for.
@@ -76,20 +77,19 @@ impl Weight {
         Self::checked(dtype, dims, Some(range.len()), Data::Mapped(source, range))
     }
 
-    /// As [`Weight::mapped`], for bytes that may be damaged: `check` sees them before their first use, once, and what
-    /// it reports [`Weight::bytes`] reports.
+    /// As [`Weight::mapped`], for bytes of a file that may be damaged: `check` sees them before their first use, once, and
+    /// what it reports [`Weight::bytes`] reports.
     ///
     /// # Errors
     /// As [`Weight::mapped`].
     pub fn mapped_checked(
         dtype: DType,
         dims: &[usize],
-        source: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        source: Arc<MappedFile>,
         range: Range<usize>,
         check: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let mapped = Self::mapped(dtype, dims, source, range)?;
-        let Data::Mapped(source, range) = mapped.data else { return Ok(mapped) };
+        let mapped = Self::mapped(dtype, dims, Arc::clone(&source) as _, range.clone())?;
         let check = Arc::new(Check { check: Box::new(check), found: OnceLock::new() });
         Ok(Weight { data: Data::Checked(source, range, check), ..mapped })
     }
@@ -159,6 +159,14 @@ impl Weight {
                 let message = format!("the generator made {} bytes for {}", bytes.len(), self.shape());
                 Err(Error::new(ErrorKind::Value, message))
             }
+        }
+    }
+
+    /// Says that nobody will read the bytes for a while: what the system holds of them in memory, and can read from their file
+    /// again, no longer counts as this process's. They stay readable.
+    pub fn release(&self) {
+        if let Data::Checked(file, range, _) = &self.data {
+            file.release(range.clone());
         }
     }
 
@@ -243,7 +251,7 @@ mod tests {
     #[test]
     fn a_check_runs_once_before_the_first_use_and_is_obeyed() {
         use std::sync::atomic::{AtomicUsize, Ordering};
-        let file: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(vec![1u8, 2, 3]);
+        let file = Arc::new(MappedFile::from(vec![1u8, 2, 3]));
         let runs = Arc::new(AtomicUsize::new(0));
         let weight = |range: Range<usize>| {
             let runs = Arc::clone(&runs);

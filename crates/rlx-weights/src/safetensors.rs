@@ -4,6 +4,7 @@ use crate::malformed;
 use rlx_ir::files::map_file;
 use rlx_ir::{DType, Error, ErrorKind, Weight, WeightStore};
 use safetensors::tensor::{Dtype, SafeTensors};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ use std::sync::Arc;
 pub fn open(path: impl AsRef<Path>) -> Result<WeightStore, Error> {
     let path = path.as_ref();
     let file = Arc::new(map_file(path)?);
-    let whole = Arc::clone(&file);
-    let check = move || whole.check_whole();
-    tensors(file, Some(Arc::new(check))).map_err(|e| e.with_origin(path.display().to_string()))
+    let part = |dtype, shape: &[usize], range| {
+        let whole = Arc::clone(&file);
+        Weight::mapped_checked(dtype, shape, Arc::clone(&file), range, move |_| whole.check_whole())
+    };
+    tensors((*file).as_ref(), &part).map_err(|e| e.with_origin(path.display().to_string()))
 }
 
 /// The tensors of a safetensors file that is in memory.
@@ -24,14 +27,15 @@ pub fn open(path: impl AsRef<Path>) -> Result<WeightStore, Error> {
 /// # Errors
 /// As [`open`].
 pub fn from_source(source: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<WeightStore, Error> {
-    tensors(source, None)
+    tensors((*source).as_ref(), &|dtype, shape, range| {
+        Weight::mapped(dtype, shape, Arc::clone(&source), range)
+    })
 }
 
-/// Checked before a tensor's bytes are first used.
-type Check = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
+/// Makes a weight of a part of the file.
+type PartOf<'a> = dyn Fn(DType, &[usize], Range<usize>) -> Result<Weight, Error> + 'a;
 
-fn tensors(source: Arc<dyn AsRef<[u8]> + Send + Sync>, check: Option<Check>) -> Result<WeightStore, Error> {
-    let bytes: &[u8] = (*source).as_ref();
+fn tensors(bytes: &[u8], part: &PartOf<'_>) -> Result<WeightStore, Error> {
     let (header, metadata) = SafeTensors::read_metadata(bytes)
         .map_err(|e| malformed(format!("not a safetensors file: {e}")).with_source(e))?;
     // The table's length is in the first eight bytes.
@@ -43,12 +47,7 @@ fn tensors(source: Arc<dyn AsRef<[u8]> + Send + Sync>, check: Option<Check>) -> 
         let (start, end) = range.ok_or_else(|| malformed(format!("tensor \"{name}\" lies nowhere")))?;
         let place = |e: Error| e.with_node(format!("tensor \"{name}\""));
         let dtype = dtype(info.dtype).map_err(place)?;
-        let (source, range) = (source.clone(), start..end);
-        let weight = match check.clone() {
-            Some(check) => Weight::mapped_checked(dtype, &info.shape, source, range, move |_| check()),
-            None => Weight::mapped(dtype, &info.shape, source, range),
-        };
-        let weight = weight.map_err(place)?;
+        let weight = part(dtype, &info.shape, start..end).map_err(place)?;
         store.insert(name, weight);
     }
     Ok(store)

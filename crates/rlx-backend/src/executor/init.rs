@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use rlx_ir::lir::BufferId;
+use rlx_ir::lir::{BufferId, BufferKind};
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Progress, Result};
 
@@ -66,8 +66,7 @@ impl<D: DeviceApi> Executor<D> {
         program.init.outdated(&self.params.changed).into_iter().for_each(|b| self.prepared[b] = None);
         self.find_prepared(program);
         let needed = program.init.needed(|b| self.prepared[b].is_none());
-        let read = program.init.read_by(&needed);
-        self.load_params(program, |b| program.init.kept[b] || read[b], progress)?;
+        self.load_params(program, |b| program.init.kept[b], progress)?;
         let mut fresh: Vec<Option<D::Memory>> = program.lir.buffers.iter().map(|_| None).collect();
         let count = program.init.steps.len();
         let chosen: Vec<usize> = (0..count).filter(|&at| needed[at]).collect();
@@ -75,6 +74,7 @@ impl<D: DeviceApi> Executor<D> {
             for &at in batch {
                 let step = &program.init.steps[at].step;
                 progress.step(Stage::Prepare, at, count, || program.op_name(step.node))?;
+                self.load_params_of(program, at, progress)?;
                 for (output, &(b, _)) in step.outputs.iter().enumerate() {
                     if fresh[b].is_none() {
                         let bytes = program.prepared_bytes(step, output, &Values(&[]));
@@ -90,6 +90,7 @@ impl<D: DeviceApi> Executor<D> {
                 for b in program.init.steps[at].buffers() {
                     if program.init.last_use[b] == at && !program.init.kept[b] {
                         fresh[b] = None;
+                        self.unload_param(program, b);
                     }
                 }
             }
@@ -137,18 +138,48 @@ impl<D: DeviceApi> Executor<D> {
         wanted: impl Fn(usize) -> bool,
         progress: &Progress,
     ) -> Result<()> {
-        for (slot, param) in program.lir.params.iter().zip(&mut self.params.of) {
-            let buffer = slot.operand.buffer.index();
-            if let Some(Param::Set(weight)) = param.as_ref().filter(|_| wanted(buffer)) {
-                progress.check(Stage::Prepare)?;
-                *param = Some(Param::Loaded(program.device.load(weight, &slot.name)?));
-            }
-            self.places[buffer] = match param {
-                Some(Param::Loaded(memory)) => D::place(memory),
-                Some(Param::Set(_) | Param::Forgotten) | None => D::Place::default(),
-            };
+        for (at, slot) in program.lir.params.iter().enumerate() {
+            self.place_param(program, at, wanted(slot.operand.buffer.index()), progress)?;
         }
         Ok(())
+    }
+
+    /// Loads the parameters that an init step reads, so that those of one step after the other are there and not all at once.
+    fn load_params_of(&mut self, program: &Program<D>, at: usize, progress: &Progress) -> Result<()> {
+        for &b in program.init.steps[at].inputs() {
+            if let BufferKind::Param(param) = program.lir.buffers[b].kind {
+                self.place_param(program, param, true, progress)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the place of a parameter, which is loaded first if it is wanted and is not there.
+    fn place_param(
+        &mut self,
+        program: &Program<D>,
+        at: usize,
+        wanted: bool,
+        progress: &Progress,
+    ) -> Result<()> {
+        let (slot, param) = (&program.lir.params[at], &mut self.params.of[at]);
+        if let Some(Param::Set(weight)) = param.as_ref().filter(|_| wanted) {
+            progress.check(Stage::Prepare)?;
+            *param = Some(Param::Loaded(program.device.load(weight, &slot.name)?));
+        }
+        self.places[slot.operand.buffer.index()] = match param {
+            Some(Param::Loaded(memory)) => D::place(memory),
+            Some(Param::Set(_) | Param::Forgotten) | None => D::Place::default(),
+        };
+        Ok(())
+    }
+
+    /// A parameter that no later init step reads, and no run, is no longer in memory. It stays set, for an init program that stops early.
+    fn unload_param(&mut self, program: &Program<D>, buffer: usize) {
+        if let BufferKind::Param(param) = program.lir.buffers[buffer].kind {
+            self.params.unload(param);
+            self.places[buffer] = D::Place::default();
+        }
     }
 
     /// Runs the init steps that depend on symbols, for the values of a binding.

@@ -69,6 +69,16 @@ impl<M> Params<M> {
         self.stale = true;
     }
 
+    /// Takes a parameter out of memory that can be loaded again.
+    pub(super) fn unload(&mut self, index: usize) {
+        if let (Some(Param::Loaded(_)), Some(weight)) = (&self.of[index], &self.weights[index])
+            && let Some(weight) = weight.upgrade()
+        {
+            weight.release();
+            self.of[index] = Some(Param::Set(weight));
+        }
+    }
+
     /// The init program ran for all that changed; those of `forgettable` are not needed any more.
     pub(super) fn used(&mut self, forgettable: &[bool]) {
         for (param, &forgettable) in self.of.iter_mut().zip(forgettable) {

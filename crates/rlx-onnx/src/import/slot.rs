@@ -16,6 +16,7 @@ use rlx_ir::{
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// How many nodes one import may visit in any case, bodies of functions counted at every call: a small file can describe
 /// exponentially many. Every [`BYTES_OF_NODE`] bytes of the file add one: no node of a file takes fewer.
@@ -455,14 +456,15 @@ impl<'f> Importer<'f> {
             name = format!("{base}.{copies}");
         }
         let node = self.graph.param(name.clone(), Shape::new(&tensor.dims, tensor.dtype));
-        let bytes = std::sync::Arc::new(tensor.bytes.clone());
-        let range = 0..tensor.bytes.len();
-        let weight = match self.file.holding(&tensor.bytes) {
+        let (dtype, dims, bytes) = (tensor.dtype, &tensor.dims, &tensor.bytes);
+        let held = self.file.holding(bytes).and_then(|file| Some((file.position(bytes)?, file)));
+        let weight = match held {
             // Much may happen to the file before the weight is first used.
-            Some(file) => {
-                Weight::mapped_checked(tensor.dtype, &tensor.dims, bytes, range, move |_| file.check_whole())
+            Some((range, file)) => {
+                let whole = Arc::clone(&file);
+                Weight::mapped_checked(dtype, dims, file, range, move |_| whole.check_whole())
             }
-            None => Weight::mapped(tensor.dtype, &tensor.dims, bytes, range),
+            None => Weight::mapped(dtype, dims, Arc::new(bytes.clone()), 0..bytes.len()),
         };
         self.weights.insert(name, weight?);
         Ok(node)
