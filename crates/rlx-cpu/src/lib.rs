@@ -9,7 +9,7 @@
 //! | [`math`] | vector functions (exp, log, erf, tanh, …) and [`math::Unary`], their list |
 //! | [`gemm`] | packed matmul with fused epilogue; the same kernel as convolution |
 //! | [`rows`] | reductions, softmax and normalisation along the last axis |
-//! | [`window`] | depthwise convolution |
+//! | [`window`] | convolution with few channels in a group, depthwise above all |
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
 //! | [`custom`] | kernels of ops from outside |
 //! | [`alloc`] | aligned memory in huge pages, for weights and the arena |

@@ -165,7 +165,7 @@ fn a_packed_buffer_is_used_in_the_format_its_node_packs() {
     graph.set_outputs(vec![y]);
     let lir = lir_of(&graph);
     let at = lir.buffers.iter().position(|b| b.format.is_some()).expect("weights are packed");
-    for format in [None, Some(PackFormat::new("DepthwiseWeights")), Some(PackFormat::new("Unknown"))] {
+    for format in [None, Some(PackFormat::new("GroupedWeights")), Some(PackFormat::new("Unknown"))] {
         let mut lir = lir.clone();
         lir.buffers[at].format = format;
         let e = backend().compile(Arc::new(lir), &CompileOptions::default()).map(drop).unwrap_err();

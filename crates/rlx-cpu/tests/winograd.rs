@@ -114,7 +114,7 @@ fn weights_in_a_format_that_the_step_does_not_read_are_an_error() {
         packed(format, 1).unwrap();
     }
     packed("ConvWeights", 2).unwrap();
-    for (format, stride) in [("WinogradWeights2", 2), ("WinogradWeights4", 2), ("DepthwiseWeights", 1)] {
+    for (format, stride) in [("WinogradWeights2", 2), ("WinogradWeights4", 2), ("GroupedWeights", 1)] {
         let error = packed(format, stride).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidGraph, "{format}: {error}");
         assert!(error.message().contains(format), "{error}");

@@ -14,7 +14,7 @@ use crate::simd::{LANES, Simd};
 ///
 /// # Safety
 /// [`place`](Packed::place) must stay below `PANEL · 4 / size_of::<Self>()`: packing writes there.
-pub unsafe trait Packed: Copy + Send + Sync + 'static {
+pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// Steps of depth in one row of words of a panel.
     const GROUP: usize;
 
@@ -40,6 +40,15 @@ pub unsafe trait Packed: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be readable for `n` elements.
     unsafe fn load<S: Simd>(s: S, p: *const Self, n: usize) -> S::F;
+
+    /// One element in all lanes.
+    /// # Safety
+    /// `p` must be readable.
+    #[inline(always)]
+    unsafe fn splat<S: Simd>(s: S, p: *const Self) -> S::F {
+        // SAFETY: the caller's promise.
+        s.splat(unsafe { *p }.widen())
+    }
 
     /// Writes `n ≤ 16` elements, rounded to this type.
     /// # Safety
@@ -220,6 +229,11 @@ unsafe impl Packed for f16 {
     unsafe fn load<S: Simd>(s: S, p: *const f16, n: usize) -> S::F {
         // SAFETY: the caller's promise.
         s.widen_f16(unsafe { s.load_u16(p.cast(), n) })
+    }
+    #[inline(always)]
+    unsafe fn splat<S: Simd>(s: S, p: *const f16) -> S::F {
+        // SAFETY: the caller's promise.
+        s.widen_f16(s.splat_i(i32::from(unsafe { *p }.to_bits())))
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut f16, n: usize, x: S::F) {

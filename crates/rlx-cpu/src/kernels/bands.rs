@@ -121,7 +121,7 @@ pub(crate) enum Part {
 pub(crate) enum PartOf<T: Packed> {
     /// A 1 × 1 convolution of images of this many pixels a line: one row each.
     Product(Gemm<Strided<T>>, usize),
-    /// A depthwise convolution.
+    /// A convolution with few channels in a group.
     Windows(WindowPass<T>),
 }
 

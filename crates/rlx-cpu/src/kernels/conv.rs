@@ -4,7 +4,7 @@
 //! * A kernel of one pixel is a plain matmul.
 //! * With few input channels a window's line (kernel width × channels) is contiguous once the image has its
 //!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
-//! * Groups are matmuls of their own.
+//! * Groups are matmuls of their own, where they are not small ([`grouped`]).
 //! * Windows of 3 × 3 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
 //!
 //! Weights known before the run are packed by the init program, others during the step.
@@ -21,8 +21,8 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
-use super::depthwise::{self, is_depthwise};
 use super::epilogue::Tail;
+use super::grouped::{self, is_grouped};
 use super::matmul::{is_packed, packed_bytes, run_gemm};
 use super::pack::pack_conv;
 use super::region::Anchored;
@@ -61,7 +61,7 @@ fn is_depthwise_of(groups: usize, x: &rlx_ir::Shape) -> bool {
 /// Whether a convolution has a kernel of f32 vectors, which may anchor a region.
 pub(crate) fn anchors(node: &Node, graph: &Graph) -> bool {
     let x = graph.shape(node.inputs[0]);
-    is_fast(&node.op, x) || is_depthwise(&node.op, x, &node.shape)
+    is_fast(&node.op, x) || is_grouped(&node.op, x, &node.shape)
 }
 
 /// Whether there is a kernel for this form.
@@ -71,7 +71,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-    if let Some(format) = depthwise::pack_format(node, input, graph) {
+    if let Some(format) = grouped::pack_format(node, input, graph) {
         return Some(format);
     }
     let Op::Conv { groups, .. } = node.op else { return None };
@@ -88,9 +88,9 @@ fn has_whole_panels(groups: usize, result: &rlx_ir::Shape) -> bool {
 /// The kernel of a convolution of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
-    if is_depthwise(&node.op, cx.module.graph.shape(node.inputs[0]), &node.shape) {
+    if is_grouped(&node.op, cx.module.graph.shape(node.inputs[0]), &node.shape) {
         let inputs = (0..node.inputs.len()).collect();
-        return depthwise::boxed(&node.op, node.shape.dtype(), inputs, None);
+        return grouped::boxed(&node.op, node.shape.dtype(), inputs, None);
     }
     if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
         return conv_pool_generic::compile(cx);
@@ -102,8 +102,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// The kernel of a convolution with the region behind it.
 pub(crate) fn anchored(anchor: &Node, body: &Graph, region: Anchored) -> Result<Box<dyn StepKernel>> {
     let (op, inputs) = (&anchor.op, region.inputs.clone());
-    if is_depthwise(op, body.shape(anchor.inputs[0]), &anchor.shape) {
-        return depthwise::boxed(op, anchor.shape.dtype(), inputs, Some(region));
+    if is_grouped(op, body.shape(anchor.inputs[0]), &anchor.shape) {
+        return grouped::boxed(op, anchor.shape.dtype(), inputs, Some(region));
     }
     Conv::boxed(op, anchor.shape.dtype(), inputs, Tail::of(region))
 }

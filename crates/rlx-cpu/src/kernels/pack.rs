@@ -10,7 +10,7 @@ use super::conv::winograd;
 use super::integer::is_byte;
 use super::matmul::{self, is_packed};
 use super::{
-    BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, matmul_blocks, mismatch, no_kernel, packed_type,
+    BindCx, CompileCx, Needs, RunCx, StepKernel, grouped, matmul_blocks, mismatch, no_kernel, packed_type,
     recurrent, region,
 };
 use crate::formats;
@@ -29,7 +29,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     match *format {
         formats::MATMUL_RHS if multiplies(shape.dtype()) && shape.rank() == 2 => Claim::Native,
         formats::CONV_WEIGHTS if multiplies(shape.dtype()) && matches!(shape.rank(), 3..=5) => Claim::Native,
-        formats::DEPTHWISE_WEIGHTS if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
+        formats::GROUPED_WEIGHTS if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
         formats::BLOCK_WEIGHTS if packs_blocks(shape) => Claim::Native,
@@ -105,7 +105,9 @@ pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> 
             product(window).zip(tap).and_then(|(taps, tap)| tap.checked_mul(taps))
         }
         (format, dims) if formats::winograd_tile(format).is_some() => winograd::packed_bytes(format, dims),
-        (formats::DEPTHWISE_WEIGHTS, dims) => product(dims).and_then(|n| n.checked_mul(dtype.size_bytes())),
+        (formats::GROUPED_WEIGHTS, dims) => {
+            grouped::packed_elements(dims).and_then(|n| n.checked_mul(dtype.size_bytes()))
+        }
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
     bytes.ok_or_else(|| {
@@ -186,8 +188,8 @@ impl Pack {
                 });
             }
             // SAFETY: as above.
-            formats::DEPTHWISE_WEIGHTS => unsafe {
-                depthwise::pack_weights(from.get().cast_const(), &layout, to.get().cast::<u8>());
+            formats::GROUPED_WEIGHTS => unsafe {
+                grouped::pack_weights(from.get().cast_const(), &layout, to.get().cast::<u8>());
             },
             other => return Err(mismatch(format!("nothing packs bytes as {other:?}"))),
         }
@@ -215,11 +217,9 @@ impl Pack {
                     }
                 });
             }
-            formats::DEPTHWISE_WEIGHTS => {
+            formats::GROUPED_WEIGHTS => {
                 // SAFETY: as above.
-                unsafe {
-                    depthwise::pack_weights(from.get().cast_const(), &input.layout, to.get().cast::<T>())
-                }
+                unsafe { grouped::pack_weights(from.get().cast_const(), &input.layout, to.get().cast::<T>()) }
             }
             other => return Err(mismatch(format!("nothing packs {other:?}"))),
         }

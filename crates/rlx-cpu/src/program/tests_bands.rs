@@ -63,27 +63,32 @@ struct Conv {
     stride: usize,
     dilation: usize,
     pads: [usize; 4],
-    depthwise: bool,
+    /// Channels of a group; none for one group of all.
+    group: Option<usize>,
 }
 
 impl Conv {
     fn pointwise(filters: usize) -> Conv {
-        Conv { filters, kernel: [1; 2], stride: 1, dilation: 1, pads: [0; 4], depthwise: false }
+        Conv { filters, kernel: [1; 2], stride: 1, dilation: 1, pads: [0; 4], group: None }
     }
 
-    fn depthwise(g: &mut Gen, filters: usize) -> Conv {
+    /// A convolution with groups of one channel, or two or four.
+    fn grouped(g: &mut Gen, filters: usize) -> Conv {
         let kernel = [g.size(1..=5), g.size(1..=5)];
         let dilation = g.size(1..=2);
         let pad = |g: &mut Gen, k: usize| g.size(0..=(k - 1) * dilation);
         let pads = [pad(g, kernel[0]), pad(g, kernel[1]), pad(g, kernel[0]), pad(g, kernel[1])];
-        Conv { filters, kernel, stride: g.size(1..=2), dilation, pads, depthwise: true }
+        let group =
+            [1, 1, 2, 4].into_iter().filter(|&n| filters.is_multiple_of(n)).nth(g.size(0..=3)).unwrap_or(1);
+        Conv { filters, kernel, stride: g.size(1..=2), dilation, pads, group: Some(group) }
     }
 }
 
 /// Adds a convolution with weights of its own.
 fn add(graph: &mut Graph, x: NodeId, conv: &Conv) -> NodeId {
     let (channels, dtype) = (graph.shape(x).dims()[1].as_static().expect("a number"), graph.shape(x).dtype());
-    let (groups, inputs) = if conv.depthwise { (channels, 1) } else { (1, channels) };
+    let inputs = conv.group.unwrap_or(channels);
+    let groups = channels / inputs;
     let dims = [&[conv.filters, inputs], &conv.kernel[..]].concat();
     let number = graph.params().count();
     let w = graph.param(format!("w{number}"), Shape::new(&dims, dtype));
@@ -118,7 +123,7 @@ impl Case {
             y = add(&mut graph, y, &Conv::pointwise(wide));
             y = relu(&mut graph, y);
         }
-        let windows = Conv::depthwise(g, wide);
+        let windows = Conv::grouped(g, wide);
         let windows = if residual {
             Conv { kernel: [3; 2], stride: 1, dilation: 1, pads: [1; 4], ..windows }
         } else {

@@ -225,6 +225,11 @@ impl Simd for Avx2 {
         unsafe { (zip8(a.0, b.0), zip8(a.1, b.1)) }
     }
     #[inline(always)]
+    fn permute(self, a: F, from: I) -> F {
+        // SAFETY: the token proves the features. Of a lane's number the instruction takes three bits.
+        unsafe { Pair(_mm256_permutevar8x32_ps(a.0, from.0), _mm256_permutevar8x32_ps(a.1, from.1)) }
+    }
+    #[inline(always)]
     fn mask_bits(self, a: F) -> u16 {
         // SAFETY: the token proves the features.
         unsafe { (_mm256_movemask_ps(a.0) | (_mm256_movemask_ps(a.1) << 8)) as u16 }

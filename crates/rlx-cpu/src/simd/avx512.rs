@@ -201,6 +201,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     intrinsics! {
+        permute(a: __m512, from: __m512i) -> __m512 = _mm512_permutexvar_ps(from, a);
         mul_i(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
         // Without the instruction, even and odd bytes as 16 bits, as on AVX2.
         dot_bytes(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = if VNNI {

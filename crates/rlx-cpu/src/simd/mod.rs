@@ -85,6 +85,29 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     fn to_array(self, a: Self::F) -> [f32; LANES];
     /// The lanes of both in turn, `a₀ b₀ a₁ b₁ …`: the first sixteen of them, and the others.
     fn zip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// For each lane, the lane of `a` that `from` names, one of the eight neighbours that it is among itself (lanes 0 to 7 or 8 to 15).
+    #[inline(always)]
+    fn permute(self, a: Self::F, from: Self::I) -> Self::F {
+        let (a, from) = (self.to_array(a), self.to_array(self.from_bits(from)));
+        let mut out = [0.0; LANES];
+        for (lane, (out, from)) in out.iter_mut().zip(from).enumerate() {
+            *out = a[lane & 8 | from.to_bits() as usize & 7];
+        }
+        self.from_array(&out)
+    }
+    /// The number of each lane.
+    #[inline(always)]
+    fn iota(self) -> Self::I {
+        const NUMBERS: [f32; LANES] = {
+            let (mut numbers, mut i) = ([0.0; LANES], 0);
+            while i < LANES {
+                numbers[i] = f32::from_bits(i as u32);
+                i += 1;
+            }
+            numbers
+        };
+        self.bits(self.from_array(&NUMBERS))
+    }
     /// Sum in a fixed order: lanes 8 apart, then 4, 2 and 1.
     fn sum(self, a: Self::F) -> f32;
     /// Starts moving the cache line at `p` into the first-level cache; any address is allowed.

@@ -186,6 +186,21 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    fn permute(self, a: F, from: I) -> F {
+        // SAFETY: `self` exists only where the processor has the features; no memory is touched.
+        unsafe {
+            let half =
+                |low: usize| uint8x16x2_t(vreinterpretq_u8_f32(a[low]), vreinterpretq_u8_f32(a[low + 1]));
+            // A lane's number of eight as those of its four bytes.
+            let bytes = |from: int32x4_t| {
+                let lane = vandq_u32(vreinterpretq_u32_s32(from), vdupq_n_u32(7));
+                vreinterpretq_u8_u32(vmlaq_u32(vdupq_n_u32(0x0302_0100), lane, vdupq_n_u32(0x0404_0404)))
+            };
+            let part = |low: usize, q: usize| vreinterpretq_f32_u8(vqtbl2q_u8(half(low), bytes(from[q])));
+            [part(0, 0), part(0, 1), part(2, 2), part(2, 3)]
+        }
+    }
+    #[inline(always)]
     fn mask_bits(self, a: M) -> u16 {
         let mut lanes = [0u32; LANES];
         // SAFETY: four stores of four lanes fill the array.

@@ -179,6 +179,17 @@ impl Simd for Simd128 {
         ([low(0), high(0), low(1), high(1)], [low(2), high(2), low(3), high(3)])
     }
     #[inline(always)]
+    fn permute(self, a: V, from: V) -> V {
+        // A lane's number of eight as those of its four bytes; a byte that a register does not have is 0.
+        let part = |low: usize, q: usize| {
+            let lane = v128_and(from[q], i32x4_splat(7));
+            let bytes = i32x4_add(i32x4_mul(lane, i32x4_splat(0x0404_0404)), i32x4_splat(0x0302_0100));
+            let high = u8x16_sub(bytes, u8x16_splat(16));
+            v128_or(u8x16_swizzle(a[low], bytes), u8x16_swizzle(a[low + 1], high))
+        };
+        [part(0, 0), part(0, 1), part(2, 2), part(2, 3)]
+    }
+    #[inline(always)]
     fn mask_bits(self, a: V) -> u16 {
         let bits = a.map(|q| u16::from(i32x4_bitmask(q)));
         bits[0] | bits[1] << 4 | bits[2] << 8 | bits[3] << 12

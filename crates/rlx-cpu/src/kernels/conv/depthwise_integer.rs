@@ -6,7 +6,7 @@ use rlx_ir::{Graph, Node, Op, Result, Shape};
 use super::Tail;
 use crate::formats;
 use crate::gemm::bounds;
-use crate::kernels::depthwise::{image, pack_weights, pair};
+use crate::kernels::grouped::{image, pack_weights, pair};
 use crate::kernels::integer::Zeros;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::layout::{At, Layout};
@@ -102,7 +102,7 @@ impl StepKernel for Depthwise {
             y: result.at,
             w: w.at,
             weights: w.layout,
-            packed: cx.is_packed(self.inputs[1], formats::DEPTHWISE_WEIGHTS)?,
+            packed: cx.is_packed(self.inputs[1], formats::GROUPED_WEIGHTS)?,
             windows,
             zeros: Zeros::of(cx, &self.inputs, channels)?,
             taps,

@@ -42,7 +42,7 @@ pub(crate) fn is_product(node: &Node, graph: &Graph) -> bool {
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     if input == 1 && depthwise_integer::is_depthwise(node, graph) {
-        return Some(formats::DEPTHWISE_WEIGHTS);
+        return Some(formats::GROUPED_WEIGHTS);
     }
     let Op::ConvInteger { groups, .. } = node.op else { return None };
     let fits = input == 1 && has_whole_panels(groups, &node.shape);

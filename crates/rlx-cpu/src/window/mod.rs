@@ -1,7 +1,9 @@
-//! Depthwise convolution of NHWC images.
+//! Depthwise convolution of NHWC images, and others with few channels in a group ([`groups`]).
 //!
 //! It goes over output lines, some positions and vectors of sixteen channels at a time; a task is one output line of
 //! one image. 16-bit floats are widened as they are read and rounded as they are written. The sum of a window is taken in ascending kernel position.
+
+pub(crate) mod groups;
 
 use std::ops::Range;
 
@@ -61,12 +63,14 @@ impl Windows {
     }
 }
 
-/// One depthwise convolution; see the [module](self).
+/// One convolution; see the [module](self).
 #[derive(Debug, Clone, Copy)]
 pub struct WindowPass<T = f32> {
     /// The geometry.
     pub windows: Windows,
-    /// The weights, `[kernel_h · kernel_w, channels]`.
+    /// Channels of a group, as many in as out; 1 for a depthwise convolution.
+    pub group: usize,
+    /// The weights, `[kernel_h, kernel_w, channels]` of a depthwise convolution; of others [in vectors](groups).
     pub weights: *const T,
     /// A bias per channel.
     pub bias: Option<*const T>,
@@ -95,6 +99,39 @@ impl<T: Packed> WindowPass<T> {
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         isa.run(Lines { pass: self, tasks });
     }
+
+    /// The kernel's rows that are within the image, and the input's line under the first of them.
+    #[inline(always)]
+    fn rows(&self, task: usize) -> (Range<usize>, usize) {
+        let w = &self.windows;
+        let (image, y) = (task / w.out[0], task % w.out[0]);
+        let rows = w.inside(0, y);
+        let first = if rows.is_empty() { 0 } else { image * w.size[0] + w.coordinate(0, y, rows.start) };
+        (rows, if self.wrap == usize::MAX { first } else { first % self.wrap })
+    }
+
+    /// The input's line under the kernel's next row.
+    #[inline(always)]
+    fn below(&self, line: usize) -> usize {
+        let next = line + self.windows.dilation[0];
+        if next >= self.wrap { next - self.wrap } else { next }
+    }
+
+    /// Applies a function that is not done in registers to an output line.
+    ///
+    /// # Safety
+    /// The line must be written, and of f32.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, s: S, task: usize, function: Option<Unary>) {
+        if let Some(op) = function {
+            let len = self.windows.out[1] * self.windows.channels;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let line = self.output.add(task * len).cast::<f32>();
+                math::apply_within(s, op, line, line, len);
+            }
+        }
+    }
 }
 
 struct Lines<'a, T> {
@@ -110,12 +147,14 @@ impl<T: Packed> Kernel for Lines<'_, T> {
         // Bounds are applied in registers.
         let clip = pass.activation.and_then(bounds);
         let function = pass.activation.filter(|_| clip.is_none() && T::GROUP == 1);
+        if pass.group > 1 {
+            // SAFETY: `WindowPass::run`'s promises.
+            unsafe { groups::lines(s, pass, self.tasks, clip, function) };
+            return;
+        }
         let whole = w.whole(1);
         for task in self.tasks {
-            let (image, y) = (task / w.out[0], task % w.out[0]);
-            let rows = w.inside(0, y);
-            let first = if rows.is_empty() { 0 } else { image * w.size[0] + w.coordinate(0, y, rows.start) };
-            let line = if pass.wrap == usize::MAX { first } else { first % pass.wrap };
+            let (rows, line) = pass.rows(task);
             let mut x = 0;
             while x < w.out[1] {
                 let inside = whole.contains(&x);
@@ -132,14 +171,8 @@ impl<T: Packed> Kernel for Lines<'_, T> {
                     }
                 };
             }
-            if let Some(op) = function {
-                let len = w.out[1] * w.channels;
-                // SAFETY: the line was just written.
-                unsafe {
-                    let line = pass.output.add(task * len).cast::<f32>();
-                    math::apply_within(s, op, line, line, len);
-                }
-            }
+            // SAFETY: the line was just written.
+            unsafe { pass.finish(s, task, function) };
         }
     }
 }
@@ -217,10 +250,7 @@ unsafe fn sums<S: Simd, T: Packed, const N: usize, const V: usize>(
                     }
                 }
             }
-            line += w.dilation[0];
-            if line >= pass.wrap {
-                line -= pass.wrap;
-            }
+            line = pass.below(line);
         }
         let out = pass.output.add((at.task * w.out[1] + at.x) * c + ch);
         for (v, acc) in acc.into_iter().enumerate() {
@@ -241,7 +271,7 @@ mod tests {
     use crate::testing::{Rng, assert_close};
 
     /// The obvious way, in f64, with a rectifier.
-    fn reference(w: &Windows, x: &[f32], weights: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
+    fn reference(w: &Windows, g: usize, x: &[f32], weights: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
         let mut out = Vec::new();
         let positions = |o: usize, d: usize, k: usize| {
             let at = (o * w.stride[d] + k * w.dilation[d]) as i64 - w.pad[d] as i64;
@@ -254,8 +284,15 @@ mod tests {
             for ky in 0..w.kernel[0] {
                 for kx in 0..w.kernel[1] {
                     let (Some(y), Some(xx)) = (positions(oy, 0, ky), positions(ox, 1, kx)) else { continue };
-                    let v = f64::from(x[((image * w.size[0] + y) * w.size[1] + xx) * w.channels + ch]);
-                    sum += v * f64::from(weights[(ky * w.kernel[1] + kx) * w.channels + ch]);
+                    let pixel = ((image * w.size[0] + y) * w.size[1] + xx) * w.channels;
+                    for j in 0..g {
+                        let row = |row: usize| (row * g + j) * w.kernel[1] + kx;
+                        let weight = match g {
+                            1 => weights[row(ky) * w.channels + ch],
+                            _ => weights[row(ch / LANES * w.kernel[0] + ky) * LANES + ch % LANES],
+                        };
+                        sum += f64::from(x[pixel + ch - ch % g + j]) * f64::from(weight);
+                    }
                 }
             }
             out.push(sum.max(0.0));
@@ -266,7 +303,8 @@ mod tests {
     #[test]
     fn windows_of_every_form_are_right() {
         let mut rng = Rng::new(51);
-        for round in 0..60 {
+        for round in 0..200 {
+            let g = if round < 60 { 1 } else { [2, 4, 8, 16, 32, 48, 64][rng.below(7)] };
             let size = [1 + rng.below(12), 1 + rng.below(20)];
             let kernel = [1 + rng.below(4), 1 + rng.below(4)];
             let stride = [1 + rng.below(3), 1 + rng.below(3)];
@@ -277,16 +315,18 @@ mod tests {
                 (size[d] + 2 * pad[d]).checked_sub(span).map(|room| room / stride[d] + 1)
             };
             let (Some(oh), Some(ow)) = (extent(0), extent(1)) else { continue };
-            let (images, channels) = (1 + rng.below(2), 1 + rng.below(40));
+            let (images, channels) = (1 + rng.below(2), g * (1 + rng.below(40usize.div_ceil(g))));
             let windows = Windows { images, size, channels, out: [oh, ow], kernel, stride, dilation, pad };
             let x = rng.vec(images * size[0] * size[1] * channels);
-            let (weights, bias) = (rng.vec(kernel[0] * kernel[1] * channels), rng.vec(channels));
+            let vectors = if g > 1 { channels.next_multiple_of(LANES) } else { channels };
+            let (weights, bias) = (rng.vec(kernel[0] * kernel[1] * g * vectors), rng.vec(channels));
             let bias = (round % 2 == 0).then_some(bias.as_slice());
-            let want = reference(&windows, &x, &weights, bias);
+            let want = reference(&windows, g, &x, &weights, bias);
             for isa in Isa::available() {
                 let mut out = vec![7.0f32; want.len()];
                 let pass = WindowPass {
                     windows,
+                    group: g,
                     weights: weights.as_ptr(),
                     bias: bias.map(|b| b.as_ptr()),
                     activation: Some(Unary::Relu),
@@ -300,7 +340,7 @@ mod tests {
                     pass.run(isa, 0..tasks / 2);
                     pass.run(isa, tasks / 2..tasks);
                 }
-                assert_close(&out, &want, 1e-5, &format!("{windows:?} {:?}", isa.kind()));
+                assert_close(&out, &want, 1e-5, &format!("{windows:?} {g} {:?}", isa.kind()));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Depthwise convolution of channels-last images of f32, f16 or bf16: every channel has a kernel of its own, so channels run
-//! in vectors over weights `[k…, C]`.
+//! Convolution of channels-last images of f32, f16 or bf16 with few channels in a group: depthwise, where every channel has a
+//! kernel of its own, or with groups of up to 64 channels. Results run in vectors of channels.
 
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -12,24 +12,29 @@ use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, 
 use crate::formats;
 use crate::gemm::{Bias, Packed, bounds};
 use crate::layout::{At, Bound, Layout};
+use crate::simd::LANES;
+use crate::window::groups::takes;
 use crate::window::{WindowPass, Windows};
 
-/// Whether a convolution of `x` takes the route of this module: as many groups as channels, and as filters.
-pub(crate) fn is_depthwise(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -> bool {
-    let Op::Conv { groups, format: DataFormat::ChannelsLast, .. } = op else { return false };
-    let channels = |s: &rlx_ir::Shape| s.dims().last().and_then(|d| d.as_static()) == Some(*groups);
-    *groups > 1 && channels(x) && channels(result) && is_packed(x.dtype()) && x.rank() <= 4
+/// Whether a convolution of `x` takes the route of this module: several groups, each of as many filters as channels.
+pub(crate) fn is_grouped(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -> bool {
+    let Op::Conv { groups, format: DataFormat::ChannelsLast, .. } = *op else { return false };
+    let last = |s: &rlx_ir::Shape| s.dims().last().and_then(|d| d.as_static());
+    let (Some(channels), Some(filters)) = (last(x), last(result)) else { return false };
+    let fits =
+        groups > 1 && channels == filters && channels.is_multiple_of(groups) && takes(channels / groups);
+    fits && is_packed(x.dtype()) && x.rank() <= 4
 }
 
 /// The format the weights are wanted in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let x = graph.shape(*node.inputs.first()?);
-    (input == 1 && is_depthwise(&node.op, x, &node.shape)).then_some(formats::DEPTHWISE_WEIGHTS)
+    (input == 1 && is_grouped(&node.op, x, &node.shape)).then_some(formats::GROUPED_WEIGHTS)
 }
 
-/// A bound depthwise convolution.
+/// A bound convolution.
 #[derive(Debug, Clone)]
-pub(crate) struct Depthwise {
+pub(crate) struct Grouped {
     dtype: DType,
     inputs: Vec<usize>,
     stride: [usize; 2],
@@ -48,6 +53,10 @@ struct Numbers {
     weights: Layout,
     packed: bool,
     windows: Windows,
+    /// Channels of a group.
+    group: usize,
+    /// Bytes of packed weights.
+    weight_bytes: usize,
     /// Where scratch for the weights begins.
     scratch: usize,
     worth: bool,
@@ -72,7 +81,7 @@ pub(crate) fn boxed(
     let Op::Conv { strides, pads, dilations, .. } = op else {
         return Err(no_kernel(op, "it is no convolution"));
     };
-    Ok(Box::new(Depthwise {
+    Ok(Box::new(Grouped {
         dtype,
         inputs,
         stride: pair(strides, 1),
@@ -88,18 +97,18 @@ pub(super) fn image(b: &Bound) -> Result<[usize; 4]> {
     match (b.dims(), b.layout.is_dense()) {
         (&[n, h, w, c], true) => Ok([n, h, w, c]),
         (&[n, w, c], true) => Ok([n, 1, w, c]),
-        _ => Err(mismatch(format!("a depthwise convolution over {:?}", b.dims()))),
+        _ => Err(mismatch(format!("a convolution over {:?}", b.dims()))),
     }
 }
 
-/// Whether all that follows a depthwise convolution is bounds that the type can hold: what is rounded after them is what is rounded before.
+/// Whether all that follows a convolution is bounds that the type can hold: what is rounded after them is what is rounded before.
 /// 16-bit floats are rounded after each op, and the region's own program does so for all others.
 fn keeps_bounds(e: &EpilogueSpec, dtype: DType) -> bool {
     let holds = |x: f32| packed_type!(dtype, T => T::holds(x), _ => false);
     e.activation.is_none_or(|f| bounds(f).is_some_and(|(low, high)| holds(low) && holds(high)))
 }
 
-impl StepKernel for Depthwise {
+impl StepKernel for Grouped {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (dtype, long) = (self.dtype, self.dtype == DType::F32);
         let simple = |e: &EpilogueSpec| {
@@ -108,11 +117,13 @@ impl StepKernel for Depthwise {
         let (result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let ([images, h, width, channels], [n, oh, ow, c]) = (image(x)?, image(&result)?);
-        let kernel = pair(&w.dims()[2..], 1);
+        let (group, kernel) = (w.dims()[1], pair(&w.dims()[2..], 1));
         let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
         if n != images
             || c != channels
-            || w.dims()[..2] != [c, 1]
+            || w.dims()[0] != c
+            || !takes(group)
+            || !c.is_multiple_of(group)
             || bias.is_some_and(|b| b.dims() != [c] || !b.layout.is_dense())
         {
             return Err(mismatch(format!("a convolution of {:?} with weights {:?}", x.dims(), w.dims())));
@@ -127,12 +138,14 @@ impl StepKernel for Depthwise {
             dilation: self.dilation,
             pad: self.before,
         };
-        let packed = cx.is_packed(self.inputs[1], formats::DEPTHWISE_WEIGHTS)?;
+        let packed = cx.is_packed(self.inputs[1], formats::GROUPED_WEIGHTS)?;
         let scratch = self.tail.scratch_bytes();
+        let weights = packed_elements(w.dims()).and_then(|n| n.checked_mul(dtype.size_bytes()));
+        let weight_bytes = weights.ok_or_else(|| mismatch("a convolution that is too large"))?;
         if !packed {
-            needs.shared_scratch = scratch + kernel[0] * kernel[1] * c * self.dtype.size_bytes();
+            needs.shared_scratch = scratch + weight_bytes;
         }
-        let nanos = (images * oh * ow * c * kernel[0] * kernel[1]) as f64 * 0.06;
+        let nanos = (images * oh * ow * c * kernel[0] * kernel[1] * group) as f64 * 0.06;
         needs.nanos += nanos;
         let worth = nanos > WORTH_NANOS;
         let bias = bias.map(|b| b.at);
@@ -144,6 +157,8 @@ impl StepKernel for Depthwise {
             weights: w.layout,
             packed,
             windows,
+            group,
+            weight_bytes,
             scratch,
             worth,
         });
@@ -179,7 +194,7 @@ impl StepKernel for Depthwise {
                 dilation: w.dilation[0],
                 before: w.pad[0],
             },
-            weights: w.kernel[0] * w.kernel[1] * line,
+            weights: s.weight_bytes,
             x: s.x,
             y: s.y,
         })
@@ -195,7 +210,7 @@ impl StepKernel for Depthwise {
     }
 }
 
-impl Depthwise {
+impl Grouped {
     /// The whole convolution with packed weights.
     fn pass<T: Packed>(&self, cx: &RunCx<'_, '_>, s: &Numbers, weights: *const T) -> WindowPass<T> {
         let epilogue = self.tail.epilogue::<T>(cx);
@@ -206,6 +221,7 @@ impl Depthwise {
         };
         WindowPass {
             windows: s.windows,
+            group: s.group,
             weights,
             bias,
             activation: epilogue.activation,
@@ -233,18 +249,38 @@ impl Depthwise {
     }
 }
 
-/// Turns weights `[C, 1, k…]` into `[k…, C]`.
+/// Elements of packed weights.
+pub(crate) fn packed_elements(dims: &[usize]) -> Option<usize> {
+    let &[channels, group, ref window @ ..] = dims else { return None };
+    let channels = if group > 1 { channels.checked_next_multiple_of(LANES)? } else { channels };
+    window.iter().try_fold(channels.checked_mul(group)?, |n, &d| n.checked_mul(d))
+}
+
+/// Turns weights `[C, g, h, w]` or `[C, g, w]` into [packed ones](formats::GROUPED_WEIGHTS).
 ///
 /// # Safety
-/// Every element of the view must be readable, and `to` writable for as many.
-pub(crate) unsafe fn pack_weights<T: Copy>(from: *const T, weights: &Layout, to: *mut T) {
-    let taps = weights.range(2, weights.rank());
-    let (channels, step) = (weights.dims()[0], weights.strides()[0]);
-    for tap in 0..taps.elements() {
-        let source = from.wrapping_offset(taps.at(tap));
-        for c in 0..channels {
-            // SAFETY: the caller's promise.
-            unsafe { *to.add(tap * channels + c) = *source.wrapping_offset(c as isize * step) };
+/// Every element of the view must be readable, and `to` writable for [`packed_elements`].
+pub(crate) unsafe fn pack_weights<T: Copy + Default>(from: *const T, weights: &Layout, mut to: *mut T) {
+    let (dims, strides) = (weights.dims(), weights.strides());
+    let (channels, kernel, steps) = (dims[0], pair(&dims[2..], 1), &strides[2..]);
+    let (down, right) = (if steps.len() == 2 { steps[0] } else { 0 }, steps.last().copied().unwrap_or(0));
+    let at = |index: usize, step: isize| index as isize * step;
+    let vector = if dims[1] > 1 { LANES } else { channels.max(1) };
+    for first in (0..channels).step_by(vector) {
+        for ky in 0..kernel[0] {
+            for j in 0..dims[1] {
+                for kx in 0..kernel[1] {
+                    let source = from.wrapping_offset(at(ky, down) + at(j, strides[1]) + at(kx, right));
+                    for c in first..first + vector {
+                        // SAFETY: the caller's promise.
+                        unsafe {
+                            let element = source.wrapping_offset(at(c, strides[0]));
+                            *to = if c < channels { *element } else { T::default() };
+                            to = to.add(1);
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -1,0 +1,384 @@
+//! Convolution with few channels in a group: a vector of sixteen results has whole groups, or is within one.
+//!
+//! A result is the sum over the window's lines, then the channels of its group, then the positions of the line. In that order a line's inputs
+//! are brought to their lanes once and multiplied by the weights of all positions that they are in. Lane `l` wants channel `j` of *its* group:
+//! a permutation of sixteen channels where groups are smaller than a vector (lane `l` gets lane `l / g · g + j`), one number in all lanes
+//! elsewhere.
+//!
+//! Weights are `[channels / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last channel: those of a vector lie one behind the other. The lines of a task are computed for one vector of channels after the other, so the
+//! weights of one vector stay in the first-level cache.
+
+use std::ops::Range;
+
+use super::{WindowPass, Windows};
+use crate::gemm::Packed;
+use crate::math::{self, Unary};
+use crate::simd::{LANES, Simd};
+
+/// The largest group that is computed here; larger ones fill the tiles of a matmul.
+const LARGEST: usize = 64;
+
+/// Bytes of the lines that are computed for all channels before the next: the weights of all channels are read again for each such block.
+const BLOCK: usize = 512 << 10;
+
+/// Whether groups of `g` channels are computed here; 1 is a depthwise convolution.
+pub(crate) fn takes(g: usize) -> bool {
+    g >= 1 && (LANES.is_multiple_of(g) || g.is_multiple_of(LANES) && g <= LARGEST)
+}
+
+/// Computes output lines of all images.
+///
+/// # Safety
+/// As [`WindowPass::run`].
+#[inline(always)]
+pub(super) unsafe fn lines<S: Simd, T: Packed>(
+    s: S,
+    pass: &WindowPass<T>,
+    tasks: Range<usize>,
+    clip: Option<(f32, f32)>,
+    function: Option<Unary>,
+) {
+    let w = &pass.windows;
+    let line = (w.size[1] * w.stride[0] + w.out[1]).max(1) * w.channels * size_of::<T>();
+    let each = (BLOCK / line).max(1);
+    // Two vectors that share their inputs, or one.
+    let wide = pass.group.is_multiple_of(2 * LANES);
+    let step = if wide { 2 * LANES } else { LANES };
+    let mut first = tasks.start;
+    while first < tasks.end {
+        let block = first..(first + each).min(tasks.end);
+        for ch in (0..w.channels).step_by(step) {
+            for task in block.clone() {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if ch + LANES <= w.channels {
+                        line_of::<S, T, true>(s, pass, task, ch, clip);
+                    } else {
+                        line_of::<S, T, false>(s, pass, task, ch, clip);
+                    }
+                }
+            }
+        }
+        for task in block.clone() {
+            // SAFETY: the line was just written.
+            unsafe { pass.finish(s, task, function) };
+        }
+        first = block.end;
+    }
+}
+
+/// Computes one vector of an output line, or two. What is not `WHOLE` is the rest of the channels.
+#[inline(always)]
+unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
+    s: S,
+    pass: &WindowPass<T>,
+    task: usize,
+    ch: usize,
+    clip: Option<(f32, f32)>,
+) {
+    let w = &pass.windows;
+    // A number where it is known: there is nothing to ask for each vector then.
+    let lanes = if WHOLE { LANES } else { w.channels - ch };
+    let v = Vectors { pass, task, ch, lanes, clip };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if pass.group < LANES {
+            narrow::<S, T, WHOLE>(s, &v);
+        } else if pass.group.is_multiple_of(2 * LANES) {
+            within::<S, T, 2>(s, &v);
+        } else {
+            within::<S, T, 1>(s, &v);
+        }
+    }
+}
+
+/// One vector of channels of an output line, or two, and what they are computed of.
+struct Vectors<'a, T> {
+    pass: &'a WindowPass<T>,
+    task: usize,
+    ch: usize,
+    lanes: usize,
+    clip: Option<(f32, f32)>,
+}
+
+/// Computes a line in tiles of equal width: of those that there are, the width that covers it with the fewest positions. The last tile may begin
+/// before the end of the one before it; what both compute is the same.
+macro_rules! in_tiles {
+    ($s:expr, $v:expr, $source:ty, $vectors:literal, $stride:literal; $($n:literal)*) => {{
+        let width = $v.pass.windows.out[1];
+        let cost = |n: usize| (width.div_ceil(n) * n, usize::MAX - n);
+        let best = [$($n),*].into_iter().filter(|&n| n <= width).min_by_key(|&n| cost(n));
+        match best {
+            $(Some($n) => for tile in 0..width.div_ceil($n) {
+                let x = (tile * $n).min(width - $n);
+                // SAFETY: the caller's promise.
+                unsafe { tile_of_three::<S, T, $source, $n, $vectors, $stride>($s, $v, x) };
+            },)*
+            // SAFETY: the caller's promise.
+            _ => unsafe { in_any_form::<S, T, $source, $vectors>($s, $v) },
+        }
+    }};
+}
+
+/// Computes a line of one vector whose groups are smaller than it.
+#[inline(always)]
+unsafe fn narrow<S: Simd, T: Packed, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
+    let wide = S::GEMM_ROWS > 6;
+    match three(&v.pass.windows) {
+        Some(1) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, 1, 1; 8 7 4),
+        Some(2) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, 1, 2; 7 4),
+        Some(1) => in_tiles!(s, v, Permuted<S::I>, 1, 1; 4),
+        // SAFETY: the caller's promise.
+        _ => unsafe { in_any_form::<S, T, Permuted<S::I>, 1>(s, v) },
+    }
+}
+
+/// Computes a line of V vectors within a group.
+#[inline(always)]
+unsafe fn within<S: Simd, T: Packed, const V: usize>(s: S, v: &Vectors<'_, T>) {
+    let wide = S::GEMM_ROWS > 6;
+    match (three(&v.pass.windows), V) {
+        (Some(1), 1) if wide => in_tiles!(s, v, Splat, 1, 1; 8 7 4),
+        (Some(2), 1) if wide => in_tiles!(s, v, Splat, 1, 2; 7 4),
+        (Some(1), 2) if wide => in_tiles!(s, v, Splat, 2, 1; 8 7 4),
+        (Some(2), 2) if wide => in_tiles!(s, v, Splat, 2, 2; 7 4),
+        // SAFETY: the caller's promise.
+        _ => unsafe { in_any_form::<S, T, Splat, V>(s, v) },
+    }
+}
+
+/// The step of windows whose lines are three neighbours, as most are.
+fn three(w: &Windows) -> Option<usize> {
+    (w.kernel[1] == 3 && w.dilation[1] == 1).then_some(w.stride[1])
+}
+
+/// Zeros that stand for a pixel's group where that is in the padding.
+static ZEROS: [u32; LARGEST] = [0; LARGEST];
+
+/// The most pixels that tiles of windows of three read of a line: of 8 that are 2 apart.
+const MOST_PIXELS: usize = 17;
+
+/// Computes N neighbouring output positions of V vectors, whose inputs are the same where V is 2, by windows of three neighbours in a line.
+/// Each pixel is brought to the lanes once for all positions that it is in.
+#[inline(always)]
+unsafe fn tile_of_three<S, T, F, const N: usize, const V: usize, const STRIDE: usize>(
+    s: S,
+    v: &Vectors<'_, T>,
+    x: usize,
+) where
+    S: Simd,
+    T: Packed,
+    F: Source<S>,
+{
+    let Vectors { pass, task, ch, lanes, .. } = *v;
+    let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + 3);
+    let (c, apart) = (w.channels, v.apart());
+    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(F::first(g, ch));
+    let left = (x * STRIDE) as isize - w.pad[1] as isize;
+    let (rows, mut line) = pass.rows(task);
+    // SAFETY: the caller's promise; all pixels are within the image or are the zeros, and the channels below c.
+    unsafe {
+        let mut acc = v.start::<S, N, V>(s);
+        for ky in rows {
+            let mut pixels = [zeros; MOST_PIXELS];
+            for (i, pixel) in pixels.iter_mut().enumerate().take(count) {
+                // Negative positions become huge.
+                let at = (left + i as isize) as usize;
+                if at < w.size[1] {
+                    *pixel = pass.input.wrapping_add((line * w.size[1] + at) * c);
+                }
+            }
+            let weights = v.weights(ky);
+            for j in 0..g {
+                let source = F::new(s, g, j, ch, lanes);
+                let weights = weights.add(j * 3 * LANES);
+                let mut inputs = [s.zero(); MOST_PIXELS];
+                for i in 0..count {
+                    inputs[i] = source.load(s, pixels[i]);
+                }
+                for kx in 0..3 {
+                    for v in 0..V {
+                        let weight = T::load(s, weights.add(kx * LANES + v * apart), LANES);
+                        for i in 0..N {
+                            acc[v][i] = s.mul_add(inputs[i * STRIDE + kx], weight, acc[v][i]);
+                        }
+                    }
+                }
+            }
+            line = pass.below(line);
+        }
+        v.write(s, x, acc);
+    }
+}
+
+/// Computes a line by any windows, four positions at a time where they are all within the image.
+#[inline(always)]
+unsafe fn in_any_form<S: Simd, T: Packed, F: Source<S>, const V: usize>(s: S, v: &Vectors<'_, T>) {
+    let w = &v.pass.windows;
+    let whole = w.whole(1);
+    let mut x = 0;
+    while x < w.out[1] {
+        // SAFETY: the caller's promise.
+        x += unsafe {
+            if whole.contains(&x) && whole.end - x >= 4 {
+                tile_of_any::<S, T, F, 4, V>(s, v, x, 0..w.kernel[1])
+            } else {
+                tile_of_any::<S, T, F, 1, V>(s, v, x, w.inside(1, x))
+            }
+        };
+    }
+}
+
+/// Computes N neighbouring output positions of V vectors from these positions of the kernel's lines, which are within the image. Gives N.
+#[inline(always)]
+unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V: usize>(
+    s: S,
+    v: &Vectors<'_, T>,
+    x: usize,
+    columns: Range<usize>,
+) -> usize {
+    let Vectors { pass, task, ch, lanes, .. } = *v;
+    let (w, g) = (&pass.windows, pass.group);
+    let (c, apart) = (w.channels, v.apart());
+    let (rows, mut line) = pass.rows(task);
+    // SAFETY: the caller's promise; all pixels are within the image and the channels below c.
+    unsafe {
+        let mut acc = v.start::<S, N, V>(s);
+        for ky in rows {
+            for j in 0..g {
+                let source = F::new(s, g, j, ch, lanes);
+                for kx in columns.clone() {
+                    let at = line * w.size[1] + x * w.stride[1] + kx * w.dilation[1] - w.pad[1];
+                    let pixel = pass.input.wrapping_add(at * c);
+                    let weights = v.weights(ky).add((j * w.kernel[1] + kx) * LANES);
+                    let mut inputs = [s.zero(); N];
+                    for (i, input) in inputs.iter_mut().enumerate() {
+                        *input = source.load(s, pixel.wrapping_add(i * w.stride[1] * c));
+                    }
+                    for v in 0..V {
+                        let weight = T::load(s, weights.add(v * apart), LANES);
+                        for i in 0..N {
+                            acc[v][i] = s.mul_add(inputs[i], weight, acc[v][i]);
+                        }
+                    }
+                }
+            }
+            line = pass.below(line);
+        }
+        v.write(s, x, acc);
+    }
+    N
+}
+
+impl<T: Packed> Vectors<'_, T> {
+    /// Weights of a vector of channels.
+    #[inline(always)]
+    fn apart(&self) -> usize {
+        self.pass.windows.kernel[0] * self.pass.group * self.pass.windows.kernel[1] * LANES
+    }
+
+    /// Those of a row of the kernel, of the first vector.
+    #[inline(always)]
+    fn weights(&self, ky: usize) -> *const T {
+        let row = self.pass.group * self.pass.windows.kernel[1] * LANES;
+        self.pass.weights.wrapping_add(self.ch / LANES * self.apart() + ky * row)
+    }
+
+    /// What sums start from.
+    ///
+    /// # Safety
+    /// The bias must be readable.
+    #[inline(always)]
+    unsafe fn start<S: Simd, const N: usize, const V: usize>(&self, s: S) -> [[S::F; N]; V] {
+        let mut acc = [[s.zero(); N]; V];
+        if let Some(bias) = self.pass.bias {
+            for (v, acc) in acc.iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                *acc = [unsafe { T::load(s, bias.add(self.ch + v * LANES), self.lanes) }; N];
+            }
+        }
+        acc
+    }
+
+    /// Writes the sums of the positions from `x` on.
+    ///
+    /// # Safety
+    /// The output must be writable there.
+    #[inline(always)]
+    unsafe fn write<S: Simd, const N: usize, const V: usize>(&self, s: S, x: usize, acc: [[S::F; N]; V]) {
+        let w = &self.pass.windows;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let out = self.pass.output.add((self.task * w.out[1] + x) * w.channels + self.ch);
+            for (v, acc) in acc.into_iter().enumerate() {
+                for (i, sum) in acc.into_iter().enumerate() {
+                    let x = match self.clip {
+                        Some((lo, hi)) => math::clip(s, sum, lo, hi),
+                        None => sum,
+                    };
+                    T::store(s, out.add(i * w.channels + v * LANES), self.lanes, x);
+                }
+            }
+        }
+    }
+}
+
+/// How lanes get their inputs: channel `j` of the group of each.
+trait Source<S: Simd>: Copy {
+    /// The first channel that is read, for lanes of channels from `ch` on.
+    fn first(g: usize, ch: usize) -> usize;
+
+    /// Of groups of `g`, for the lanes of `lanes` channels from `ch` on.
+    fn new(s: S, g: usize, j: usize, ch: usize, lanes: usize) -> Self;
+
+    /// The inputs at a pixel.
+    ///
+    /// # Safety
+    /// The pixel's channels must be readable.
+    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F;
+}
+
+/// Groups within a vector: which of the channels each lane gets.
+#[derive(Clone, Copy)]
+struct Permuted<I> {
+    ch: usize,
+    lanes: usize,
+    from: I,
+}
+
+impl<S: Simd> Source<S> for Permuted<S::I> {
+    #[inline(always)]
+    fn first(_: usize, ch: usize) -> usize {
+        ch
+    }
+    #[inline(always)]
+    fn new(s: S, g: usize, j: usize, ch: usize, lanes: usize) -> Self {
+        let first = s.and_i(s.iota(), s.splat_i(!(g as i32 - 1)));
+        Permuted { ch, lanes, from: s.add_i(first, s.splat_i(j as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+        // SAFETY: the caller's promise.
+        s.permute(unsafe { T::load(s, pixel.wrapping_add(self.ch), self.lanes) }, self.from)
+    }
+}
+
+/// Vectors within a group: the channel that all lanes get.
+#[derive(Clone, Copy)]
+struct Splat(usize);
+
+impl<S: Simd> Source<S> for Splat {
+    #[inline(always)]
+    fn first(g: usize, ch: usize) -> usize {
+        ch - ch % g
+    }
+    #[inline(always)]
+    fn new(_: S, g: usize, j: usize, ch: usize, _: usize) -> Self {
+        Splat(ch - ch % g + j)
+    }
+    #[inline(always)]
+    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { T::splat(s, pixel.wrapping_add(self.0)) }
+    }
+}

@@ -1,0 +1,109 @@
+//! Convolutions with few channels in a group, through the whole pipeline: windows of every form against the oracle, with weights that are
+//! packed before the run and that are not.
+
+mod common;
+
+use common::{against_oracle, backends, compile, oracle, run};
+use rlx_ir::op::{Activation, DataFormat};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::{Gen, random_bindings};
+use rlx_ir::{DType, DimBinding, Graph, LirModule, Op, Shape};
+use rlx_opt::CompileOptions;
+
+/// What a convolution is like.
+struct Case {
+    dtype: DType,
+    group: usize,
+    channels: usize,
+    size: Vec<usize>,
+    kernel: Vec<usize>,
+    stride: usize,
+    dilation: usize,
+    pads: Vec<usize>,
+    function: Activation,
+    /// Whether the weights are known before the run.
+    fixed: bool,
+}
+
+impl Case {
+    fn random(g: &mut Gen, at: usize) -> Case {
+        let group = [2, 4, 8, 16, 32, 48, 64][at % 7];
+        let spatial = g.size(1..=2);
+        // Most windows are three wide; those have tiles of their own.
+        let three = g.chance(0.7);
+        let kernel: Vec<usize> = (0..spatial).map(|_| if three { 3 } else { g.size(1..=5) }).collect();
+        let dilation = if three { 1 } else { g.size(1..=2) };
+        let pads: Vec<usize> = kernel.iter().map(|&k| g.size(0..=(k - 1) * dilation)).collect();
+        let size = kernel.iter().map(|&k| (k - 1) * dilation + 1 + g.size(0..=16)).collect();
+        let channels = group * g.size(2..=(72 / group).max(2));
+        Case {
+            dtype: [DType::F32, DType::F32, DType::BF16, DType::F16][at / 7 % 4],
+            group,
+            channels,
+            size,
+            kernel,
+            stride: g.size(1..=3),
+            dilation,
+            pads: [&pads[..], &pads[..]].concat(),
+            function: [Activation::Relu, Activation::Silu, Activation::Neg][g.size(0..=2)],
+            fixed: g.chance(0.7),
+        }
+    }
+
+    fn graph(&self) -> (Graph, Bindings) {
+        let mut graph = Graph::new("grouped");
+        let shapes = [
+            ("x", [&[2, self.channels], &self.size[..]].concat()),
+            ("w", [&[self.channels, self.group], &self.kernel[..]].concat()),
+            ("b", vec![self.channels]),
+        ];
+        let mut nodes = Vec::new();
+        for (name, dims) in shapes {
+            let shape = Shape::new(&dims, self.dtype);
+            let free = name == "x" || !self.fixed;
+            nodes.push(if free { graph.input(name, shape) } else { graph.param(name, shape) });
+        }
+        let spatial = self.kernel.len();
+        let op = Op::Conv {
+            strides: vec![self.stride; spatial],
+            pads: self.pads.clone(),
+            dilations: vec![self.dilation; spatial],
+            groups: self.channels / self.group,
+            format: DataFormat::ChannelsFirst,
+        };
+        let y = graph.try_add(op, &nodes).unwrap();
+        let y = graph.try_add(Op::Activation(self.function), &[y]).unwrap();
+        graph.set_outputs(vec![y]);
+        let bindings = random_bindings(&graph, &DimBinding::new(), 7);
+        (graph, bindings)
+    }
+}
+
+/// The formats of packed weights in a module.
+fn formats(lir: &LirModule) -> Vec<String> {
+    lir.buffers.iter().filter_map(|b| b.format).map(|f| f.name().to_owned()).collect()
+}
+
+#[test]
+fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
+    let g = &mut Gen::new(53);
+    let mut packed = 0;
+    for at in 0..168 {
+        let case = Case::random(g, at);
+        let (graph, bindings) = case.graph();
+        let want = oracle(&graph, &bindings);
+        let mut answers = Vec::new();
+        for (name, backend) in backends() {
+            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+            packed += usize::from(formats(exec.lir()) == ["GroupedWeights"]);
+            let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+            if let Some(difference) = against_oracle(&want, &got) {
+                panic!("{name}: {difference}\n{graph}");
+            }
+            answers.push(got);
+        }
+        let [.., one, two] = &answers[..] else { panic!("two backends at least") };
+        assert!(one == two, "one thread and two\n{graph}");
+    }
+    assert!(packed >= 80 * backends().len(), "{packed} had their weights packed");
+}
