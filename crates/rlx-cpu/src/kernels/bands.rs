@@ -272,7 +272,7 @@ impl<T: Packed> PartOf<T> {
     unsafe fn put(&self, form: &LineForm, from: *const T) {
         let (to, columns, stride) = match self {
             PartOf::Product(gemm, _) => (gemm.c, gemm.n, gemm.c_stride),
-            PartOf::Windows(pass) => (pass.output, pass.windows.channels, pass.windows.channels),
+            PartOf::Windows(pass) => (pass.output, pass.inputs, pass.windows.channels),
         };
         let all = form.images * form.lines[1] * form.bytes[1] / size_of::<T>();
         // SAFETY: the caller's promise.

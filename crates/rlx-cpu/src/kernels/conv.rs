@@ -60,8 +60,7 @@ fn is_depthwise_of(groups: usize, x: &rlx_ir::Shape) -> bool {
 
 /// Whether a convolution has a kernel of f32 vectors, which may anchor a region.
 pub(crate) fn anchors(node: &Node, graph: &Graph) -> bool {
-    let x = graph.shape(node.inputs[0]);
-    is_fast(&node.op, x) || is_grouped(&node.op, x, &node.shape)
+    is_fast(&node.op, graph.shape(node.inputs[0])) || is_grouped(node, graph)
 }
 
 /// Whether there is a kernel for this form.
@@ -88,7 +87,7 @@ fn has_whole_panels(groups: usize, result: &rlx_ir::Shape) -> bool {
 /// The kernel of a convolution of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
-    if is_grouped(&node.op, cx.module.graph.shape(node.inputs[0]), &node.shape) {
+    if is_grouped(node, &cx.module.graph) {
         let inputs = (0..node.inputs.len()).collect();
         return grouped::boxed(&node.op, node.shape.dtype(), inputs, None);
     }
@@ -102,7 +101,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// The kernel of a convolution with the region behind it.
 pub(crate) fn anchored(anchor: &Node, body: &Graph, region: Anchored) -> Result<Box<dyn StepKernel>> {
     let (op, inputs) = (&anchor.op, region.inputs.clone());
-    if is_grouped(op, body.shape(anchor.inputs[0]), &anchor.shape) {
+    if is_grouped(anchor, body) {
         return grouped::boxed(op, anchor.shape.dtype(), inputs, Some(region));
     }
     Conv::boxed(op, anchor.shape.dtype(), inputs, Tail::of(region))

@@ -1,5 +1,5 @@
 //! Convolution of channels-last images of f32, f16 or bf16 with few channels in a group: depthwise, where every channel has a
-//! kernel of its own, or with groups of up to 64 channels. Results run in vectors of channels.
+//! kernel of its own, with groups of up to 64 channels, and (in f32) of images of two to four channels. Results run in vectors of channels.
 
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -13,23 +13,30 @@ use crate::formats;
 use crate::gemm::{Bias, Packed, bounds};
 use crate::layout::{At, Bound, Layout};
 use crate::simd::LANES;
-use crate::window::groups::takes;
+use crate::window::groups::{takes, takes_image};
 use crate::window::{WindowPass, Windows};
 
-/// Whether a convolution of `x` takes the route of this module: several groups, each of as many filters as channels.
-pub(crate) fn is_grouped(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -> bool {
-    let Op::Conv { groups, format: DataFormat::ChannelsLast, .. } = *op else { return false };
+/// Whether a convolution takes the route of this module: several groups, each of as many filters as channels, or one of few channels.
+pub(crate) fn is_grouped(node: &Node, graph: &Graph) -> bool {
+    let Op::Conv { groups, format: DataFormat::ChannelsLast, strides, dilations, .. } = &node.op else {
+        return false;
+    };
+    let (x, w) = (graph.shape(node.inputs[0]), graph.shape(node.inputs[1]));
     let last = |s: &rlx_ir::Shape| s.dims().last().and_then(|d| d.as_static());
-    let (Some(channels), Some(filters)) = (last(x), last(result)) else { return false };
-    let fits =
-        groups > 1 && channels == filters && channels.is_multiple_of(groups) && takes(channels / groups);
+    let (Some(channels), Some(filters)) = (last(x), last(&node.shape)) else { return false };
+    let fits = match (groups, last(w), &strides[..], &dilations[..]) {
+        (1, Some(kernel), &[.., stride], &[.., dilation]) => {
+            x.dtype() == DType::F32 && x.rank() == 4 && takes_image(channels, kernel, stride, dilation)
+        }
+        (1, ..) => false,
+        _ => channels == filters && channels.is_multiple_of(*groups) && takes(channels / groups),
+    };
     fits && is_packed(x.dtype()) && x.rank() <= 4
 }
 
 /// The format the weights are wanted in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-    let x = graph.shape(*node.inputs.first()?);
-    (input == 1 && is_grouped(&node.op, x, &node.shape)).then_some(formats::GROUPED_WEIGHTS)
+    (input == 1 && is_grouped(node, graph)).then_some(formats::GROUPED_WEIGHTS)
 }
 
 /// A bound convolution.
@@ -53,7 +60,8 @@ struct Numbers {
     weights: Layout,
     packed: bool,
     windows: Windows,
-    /// Channels of a group.
+    /// Channels of an input pixel, and of a group of them.
+    inputs: usize,
     group: usize,
     /// Bytes of packed weights.
     weight_bytes: usize,
@@ -116,15 +124,14 @@ impl StepKernel for Grouped {
         };
         let (result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
-        let ([images, h, width, channels], [n, oh, ow, c]) = (image(x)?, image(&result)?);
+        let ([images, h, width, inputs], [n, oh, ow, channels]) = (image(x)?, image(&result)?);
         let (group, kernel) = (w.dims()[1], pair(&w.dims()[2..], 1));
         let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
         if n != images
-            || c != channels
-            || w.dims()[0] != c
-            || !takes(group)
-            || !c.is_multiple_of(group)
-            || bias.is_some_and(|b| b.dims() != [c] || !b.layout.is_dense())
+            || w.dims()[0] != channels
+            || group == 0
+            || group != inputs && (inputs != channels || !inputs.is_multiple_of(group) || !takes(group))
+            || bias.is_some_and(|b| b.dims() != [channels] || !b.layout.is_dense())
         {
             return Err(mismatch(format!("a convolution of {:?} with weights {:?}", x.dims(), w.dims())));
         }
@@ -145,7 +152,7 @@ impl StepKernel for Grouped {
         if !packed {
             needs.shared_scratch = scratch + weight_bytes;
         }
-        let nanos = (images * oh * ow * c * kernel[0] * kernel[1] * group) as f64 * 0.06;
+        let nanos = (images * oh * ow * channels * kernel[0] * kernel[1] * group) as f64 * 0.06;
         needs.nanos += nanos;
         let worth = nanos > WORTH_NANOS;
         let bias = bias.map(|b| b.at);
@@ -157,6 +164,7 @@ impl StepKernel for Grouped {
             weights: w.layout,
             packed,
             windows,
+            inputs,
             group,
             weight_bytes,
             scratch,
@@ -182,11 +190,11 @@ impl StepKernel for Grouped {
     fn lines(&self) -> Option<LineForm> {
         let s = self.bound.as_ref().filter(|s| s.packed && self.tail.is_epilogue())?;
         let w = &s.windows;
-        let line = w.channels * self.dtype.size_bytes();
+        let size = self.dtype.size_bytes();
         Some(LineForm {
             images: w.images,
             lines: [w.size[0], w.out[0]],
-            bytes: [w.size[1] * line, w.out[1] * line],
+            bytes: [w.size[1] * s.inputs * size, w.out[1] * w.channels * size],
             dense: [true; 2],
             window: LineWindow {
                 kernel: w.kernel[0],
@@ -221,6 +229,7 @@ impl Grouped {
         };
         WindowPass {
             windows: s.windows,
+            inputs: s.inputs,
             group: s.group,
             weights,
             bias,

@@ -1,12 +1,13 @@
-//! Convolution with few channels in a group: a vector of sixteen results has whole groups, or is within one.
+//! Convolution with few channels in a group: a vector of sixteen results has whole groups, or is within one. The first convolution of a
+//! net for pictures is one, too: a single group of three channels.
 //!
 //! A result is the sum over the window's lines, then the channels of its group, then the positions of the line. In that order a line's inputs
 //! are brought to their lanes once and multiplied by the weights of all positions that they are in. Lane `l` wants channel `j` of *its* group:
 //! a permutation of sixteen channels where groups are smaller than a vector (lane `l` gets lane `l / g · g + j`), one number in all lanes
 //! elsewhere.
 //!
-//! Weights are `[channels / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last channel: those of a vector lie one behind the other. The lines of a task are computed for one vector of channels after the other, so the
-//! weights of one vector stay in the first-level cache.
+//! Weights are `[channels / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last channel: those of a vector lie one behind the other.
+//! Some lines are computed for one vector of channels after the other, so the weights of one vector stay in the first-level cache.
 
 use std::ops::Range;
 
@@ -21,9 +22,18 @@ const LARGEST: usize = 64;
 /// Bytes of the lines that are computed for all channels before the next: the weights of all channels are read again for each such block.
 const BLOCK: usize = 512 << 10;
 
-/// Whether groups of `g` channels are computed here; 1 is a depthwise convolution.
+/// The most channels of an image that are computed here as one group; from 5 on, a matmul of the windows is as fast.
+const FEW: usize = 4;
+
+/// Whether several groups of `g` channels, in and out, are computed here; 1 is a depthwise convolution.
 pub(crate) fn takes(g: usize) -> bool {
     g >= 1 && (LANES.is_multiple_of(g) || g.is_multiple_of(LANES) && g <= LARGEST)
+}
+
+/// Whether a convolution of an image of so many channels is computed here, by windows of so many pixels in a line. Windows of 7 are as fast as
+/// matmuls. (Of one channel, weights would not differ from those of a depthwise convolution.)
+pub(crate) fn takes_image(channels: usize, kernel: usize, stride: usize, dilation: usize) -> bool {
+    (2..=FEW).contains(&channels) && kernel == 3 && stride <= 2 && dilation == 1
 }
 
 /// Computes output lines of all images.
@@ -39,11 +49,10 @@ pub(super) unsafe fn lines<S: Simd, T: Packed>(
     function: Option<Unary>,
 ) {
     let w = &pass.windows;
-    let line = (w.size[1] * w.stride[0] + w.out[1]).max(1) * w.channels * size_of::<T>();
+    let line = (w.size[1] * w.stride[0] * pass.inputs + w.out[1] * w.channels).max(1) * size_of::<T>();
     let each = (BLOCK / line).max(1);
     // Two vectors that share their inputs, or one.
-    let wide = pass.group.is_multiple_of(2 * LANES);
-    let step = if wide { 2 * LANES } else { LANES };
+    let step = if shares::<S, T>(pass) { 2 * LANES } else { LANES };
     let mut first = tasks.start;
     while first < tasks.end {
         let block = first..(first + each).min(tasks.end);
@@ -67,6 +76,19 @@ pub(super) unsafe fn lines<S: Simd, T: Packed>(
     }
 }
 
+/// Whether vectors are within a group.
+#[inline(always)]
+fn is_within<T>(pass: &WindowPass<T>) -> bool {
+    pass.group >= LANES || pass.group == pass.inputs
+}
+
+/// Whether two vectors that are beside each other are of the same group, and there are registers for both.
+#[inline(always)]
+fn shares<S: Simd, T>(pass: &WindowPass<T>) -> bool {
+    let group = pass.windows.channels / (pass.inputs / pass.group).max(1);
+    S::GEMM_ROWS > 6 && is_within(pass) && group.is_multiple_of(2 * LANES)
+}
+
 /// Computes one vector of an output line, or two. What is not `WHOLE` is the rest of the channels.
 #[inline(always)]
 unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
@@ -82,9 +104,9 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     let v = Vectors { pass, task, ch, lanes, clip };
     // SAFETY: the caller's promise.
     unsafe {
-        if pass.group < LANES {
+        if !is_within(pass) {
             narrow::<S, T, WHOLE>(s, &v);
-        } else if pass.group.is_multiple_of(2 * LANES) {
+        } else if shares::<S, T>(pass) {
             within::<S, T, 2>(s, &v);
         } else {
             within::<S, T, 1>(s, &v);
@@ -104,15 +126,15 @@ struct Vectors<'a, T> {
 /// Computes a line in tiles of equal width: of those that there are, the width that covers it with the fewest positions. The last tile may begin
 /// before the end of the one before it; what both compute is the same.
 macro_rules! in_tiles {
-    ($s:expr, $v:expr, $source:ty, $vectors:literal, $stride:literal; $($n:literal)*) => {{
+    ($s:expr, $v:expr, $source:ty, $vectors:ident, $kernel:literal, $stride:literal; $($n:literal)*) => {{
         let width = $v.pass.windows.out[1];
         let cost = |n: usize| (width.div_ceil(n) * n, usize::MAX - n);
         let best = [$($n),*].into_iter().filter(|&n| n <= width).min_by_key(|&n| cost(n));
         match best {
-            $(Some($n) => for tile in 0..width.div_ceil($n) {
-                let x = (tile * $n).min(width - $n);
+            $(Some($n) => for at in 0..width.div_ceil($n) {
+                let x = (at * $n).min(width - $n);
                 // SAFETY: the caller's promise.
-                unsafe { tile_of_three::<S, T, $source, $n, $vectors, $stride>($s, $v, x) };
+                unsafe { tile::<S, T, $source, $n, $vectors, $kernel, $stride>($s, $v, x) };
             },)*
             // SAFETY: the caller's promise.
             _ => unsafe { in_any_form::<S, T, $source, $vectors>($s, $v) },
@@ -123,11 +145,12 @@ macro_rules! in_tiles {
 /// Computes a line of one vector whose groups are smaller than it.
 #[inline(always)]
 unsafe fn narrow<S: Simd, T: Packed, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
+    const V: usize = 1;
     let wide = S::GEMM_ROWS > 6;
-    match three(&v.pass.windows) {
-        Some(1) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, 1, 1; 8 7 4),
-        Some(2) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, 1, 2; 7 4),
-        Some(1) => in_tiles!(s, v, Permuted<S::I>, 1, 1; 4),
+    match dense(&v.pass.windows) {
+        Some((3, 1)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, V, 3, 1; 8 7 4),
+        Some((3, 2)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, V, 3, 2; 7 4),
+        Some((3, 1)) => in_tiles!(s, v, Permuted<S::I>, V, 3, 1; 4),
         // SAFETY: the caller's promise.
         _ => unsafe { in_any_form::<S, T, Permuted<S::I>, 1>(s, v) },
     }
@@ -137,31 +160,30 @@ unsafe fn narrow<S: Simd, T: Packed, const WHOLE: bool>(s: S, v: &Vectors<'_, T>
 #[inline(always)]
 unsafe fn within<S: Simd, T: Packed, const V: usize>(s: S, v: &Vectors<'_, T>) {
     let wide = S::GEMM_ROWS > 6;
-    match (three(&v.pass.windows), V) {
-        (Some(1), 1) if wide => in_tiles!(s, v, Splat, 1, 1; 8 7 4),
-        (Some(2), 1) if wide => in_tiles!(s, v, Splat, 1, 2; 7 4),
-        (Some(1), 2) if wide => in_tiles!(s, v, Splat, 2, 1; 8 7 4),
-        (Some(2), 2) if wide => in_tiles!(s, v, Splat, 2, 2; 7 4),
+    match dense(&v.pass.windows) {
+        Some((3, 1)) if wide => in_tiles!(s, v, Splat, V, 3, 1; 8 7 4),
+        Some((3, 2)) if wide => in_tiles!(s, v, Splat, V, 3, 2; 7 4),
+        Some((3, 1)) => in_tiles!(s, v, Splat, V, 3, 1; 4),
+        Some((3, 2)) => in_tiles!(s, v, Splat, V, 3, 2; 4),
         // SAFETY: the caller's promise.
         _ => unsafe { in_any_form::<S, T, Splat, V>(s, v) },
     }
 }
 
-/// The step of windows whose lines are three neighbours, as most are.
-fn three(w: &Windows) -> Option<usize> {
-    (w.kernel[1] == 3 && w.dilation[1] == 1).then_some(w.stride[1])
+/// The pixels in a line of windows without gaps, and their step.
+fn dense(w: &Windows) -> Option<(usize, usize)> {
+    (w.dilation[1] == 1).then_some((w.kernel[1], w.stride[1]))
 }
 
 /// Zeros that stand for a pixel's group where that is in the padding.
 static ZEROS: [u32; LARGEST] = [0; LARGEST];
 
-/// The most pixels that tiles of windows of three read of a line: of 8 that are 2 apart.
+/// The most pixels that a tile reads of a line: of 8 windows of 3 that are 2 apart.
 const MOST_PIXELS: usize = 17;
 
-/// Computes N neighbouring output positions of V vectors, whose inputs are the same where V is 2, by windows of three neighbours in a line.
-/// Each pixel is brought to the lanes once for all positions that it is in.
+/// Computes N neighbouring output positions of V vectors, whose inputs are the same where V is 2, by windows without gaps in a line. Each pixel is brought to the lanes once for all positions that it is in.
 #[inline(always)]
-unsafe fn tile_of_three<S, T, F, const N: usize, const V: usize, const STRIDE: usize>(
+unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, const STRIDE: usize>(
     s: S,
     v: &Vectors<'_, T>,
     x: usize,
@@ -170,10 +192,11 @@ unsafe fn tile_of_three<S, T, F, const N: usize, const V: usize, const STRIDE: u
     T: Packed,
     F: Source<S>,
 {
-    let Vectors { pass, task, ch, lanes, .. } = *v;
-    let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + 3);
-    let (c, apart) = (w.channels, v.apart());
-    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(F::first(g, ch));
+    let Vectors { pass, task, lanes, .. } = *v;
+    let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + KERNEL);
+    let (c, apart) = (pass.inputs, v.apart());
+    let first = v.first_input();
+    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(first);
     let left = (x * STRIDE) as isize - w.pad[1] as isize;
     let (rows, mut line) = pass.rows(task);
     // SAFETY: the caller's promise; all pixels are within the image or are the zeros, and the channels below c.
@@ -190,13 +213,20 @@ unsafe fn tile_of_three<S, T, F, const N: usize, const V: usize, const STRIDE: u
             }
             let weights = v.weights(ky);
             for j in 0..g {
-                let source = F::new(s, g, j, ch, lanes);
-                let weights = weights.add(j * 3 * LANES);
+                let source = F::new(s, g, j, first, lanes);
+                let weights = weights.add(j * KERNEL * LANES);
                 let mut inputs = [s.zero(); MOST_PIXELS];
-                for i in 0..count {
-                    inputs[i] = source.load(s, pixels[i]);
+                if F::KEPT {
+                    for i in 0..count {
+                        inputs[i] = source.load(s, pixels[i]);
+                    }
                 }
-                for kx in 0..3 {
+                for kx in 0..KERNEL {
+                    if !F::KEPT {
+                        for i in 0..N {
+                            inputs[i * STRIDE + kx] = source.load(s, pixels[i * STRIDE + kx]);
+                        }
+                    }
                     for v in 0..V {
                         let weight = T::load(s, weights.add(kx * LANES + v * apart), LANES);
                         for i in 0..N {
@@ -237,16 +267,16 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
     x: usize,
     columns: Range<usize>,
 ) -> usize {
-    let Vectors { pass, task, ch, lanes, .. } = *v;
+    let Vectors { pass, task, lanes, .. } = *v;
     let (w, g) = (&pass.windows, pass.group);
-    let (c, apart) = (w.channels, v.apart());
+    let (c, apart) = (pass.inputs, v.apart());
     let (rows, mut line) = pass.rows(task);
     // SAFETY: the caller's promise; all pixels are within the image and the channels below c.
     unsafe {
         let mut acc = v.start::<S, N, V>(s);
         for ky in rows {
             for j in 0..g {
-                let source = F::new(s, g, j, ch, lanes);
+                let source = F::new(s, g, j, v.first_input(), lanes);
                 for kx in columns.clone() {
                     let at = line * w.size[1] + x * w.stride[1] + kx * w.dilation[1] - w.pad[1];
                     let pixel = pass.input.wrapping_add(at * c);
@@ -271,6 +301,17 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
 }
 
 impl<T: Packed> Vectors<'_, T> {
+    /// The first channel of the input that is read.
+    #[inline(always)]
+    fn first_input(&self) -> usize {
+        let pass = self.pass;
+        if !is_within(pass) {
+            return self.ch;
+        }
+        let filters = pass.windows.channels / (pass.inputs / pass.group).max(1);
+        self.ch / filters * pass.group
+    }
+
     /// Weights of a vector of channels.
     #[inline(always)]
     fn apart(&self) -> usize {
@@ -325,11 +366,11 @@ impl<T: Packed> Vectors<'_, T> {
 
 /// How lanes get their inputs: channel `j` of the group of each.
 trait Source<S: Simd>: Copy {
-    /// The first channel that is read, for lanes of channels from `ch` on.
-    fn first(g: usize, ch: usize) -> usize;
+    /// Whether inputs are kept for all positions of the kernel that they are in, since to bring them to their lanes costs more than to load them.
+    const KEPT: bool;
 
-    /// Of groups of `g`, for the lanes of `lanes` channels from `ch` on.
-    fn new(s: S, g: usize, j: usize, ch: usize, lanes: usize) -> Self;
+    /// Of groups of `g`, for `lanes` channels; `first` is the first of the input.
+    fn new(s: S, g: usize, j: usize, first: usize, lanes: usize) -> Self;
 
     /// The inputs at a pixel.
     ///
@@ -347,10 +388,8 @@ struct Permuted<I> {
 }
 
 impl<S: Simd> Source<S> for Permuted<S::I> {
-    #[inline(always)]
-    fn first(_: usize, ch: usize) -> usize {
-        ch
-    }
+    const KEPT: bool = true;
+
     #[inline(always)]
     fn new(s: S, g: usize, j: usize, ch: usize, lanes: usize) -> Self {
         let first = s.and_i(s.iota(), s.splat_i(!(g as i32 - 1)));
@@ -368,13 +407,11 @@ impl<S: Simd> Source<S> for Permuted<S::I> {
 struct Splat(usize);
 
 impl<S: Simd> Source<S> for Splat {
+    const KEPT: bool = false;
+
     #[inline(always)]
-    fn first(g: usize, ch: usize) -> usize {
-        ch - ch % g
-    }
-    #[inline(always)]
-    fn new(_: S, g: usize, j: usize, ch: usize, _: usize) -> Self {
-        Splat(ch - ch % g + j)
+    fn new(_: S, _: usize, j: usize, first: usize, _: usize) -> Self {
+        Splat(first + j)
     }
     #[inline(always)]
     unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {

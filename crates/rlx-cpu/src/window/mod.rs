@@ -68,7 +68,9 @@ impl Windows {
 pub struct WindowPass<T = f32> {
     /// The geometry.
     pub windows: Windows,
-    /// Channels of a group, as many in as out; 1 for a depthwise convolution.
+    /// Channels of an input pixel: as many as of an output pixel, unless there is one group of all.
+    pub inputs: usize,
+    /// Channels of a group of the input; 1 for a depthwise convolution.
     pub group: usize,
     /// The weights, `[kernel_h, kernel_w, channels]` of a depthwise convolution; of others [in vectors](groups).
     pub weights: *const T,
@@ -326,6 +328,7 @@ mod tests {
                 let mut out = vec![7.0f32; want.len()];
                 let pass = WindowPass {
                     windows,
+                    inputs: channels,
                     group: g,
                     weights: weights.as_ptr(),
                     bias: bias.map(|b| b.as_ptr()),
