@@ -95,6 +95,13 @@ impl<D: DeviceApi> Executor<D> {
                 }
             }
         }
+        // Those that were set on the device at once, and that only steps read whose results were found.
+        for slot in &program.lir.params {
+            let b = slot.operand.buffer.index();
+            if !program.init.kept[b] {
+                self.unload_param(program, b);
+            }
+        }
         for (b, memory) in fresh.into_iter().enumerate().filter(|&(b, _)| program.init.kept[b]) {
             if let Some(memory) = memory {
                 self.share_prepared(program, b, memory);
@@ -174,7 +181,8 @@ impl<D: DeviceApi> Executor<D> {
         Ok(())
     }
 
-    /// A parameter that no later init step reads, and no run, is no longer in memory. It stays set, for an init program that stops early.
+    /// A parameter that no later init step reads, and no run, is no longer in memory. It stays set, for an init program
+    /// that stops early.
     fn unload_param(&mut self, program: &Program<D>, buffer: usize) {
         if let BufferKind::Param(param) = program.lir.buffers[buffer].kind {
             self.params.unload(param);

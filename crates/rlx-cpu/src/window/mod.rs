@@ -1,4 +1,4 @@
-//! Depthwise convolution of NHWC images, and others with few channels in a group ([`groups`]).
+//! Depthwise convolution of NHWC images, and others with few channels in a group (`groups`).
 //!
 //! It goes over output lines, some positions and vectors of sixteen channels at a time; a task is one output line of
 //! one image. 16-bit floats are widened as they are read and rounded as they are written. The sum of a window is taken in ascending kernel position.
@@ -72,7 +72,7 @@ pub struct WindowPass<T = f32> {
     pub inputs: usize,
     /// Channels of a group of the input; 1 for a depthwise convolution.
     pub group: usize,
-    /// The weights, `[kernel_h, kernel_w, channels]` of a depthwise convolution; of others [in vectors](groups).
+    /// The weights, `[kernel_h, kernel_w, channels]` of a depthwise convolution; of others in vectors (see `groups`).
     pub weights: *const T,
     /// A bias per channel.
     pub bias: Option<*const T>,
