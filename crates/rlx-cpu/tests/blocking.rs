@@ -233,6 +233,27 @@ fn elementwise_ops_on_transposed_views() {
 }
 
 #[test]
+fn elementwise_ops_with_an_operand_that_rows_repeat() {
+    let g = &mut Gen::new(10);
+    for dtype in SIZES {
+        for (images, rows, columns) in
+            [(1, 2, 31), (1, 2, 32), (3, 40, 72), (2, 201, 120), (2, 7, 256), (2, 9, 257), (5, 300, 2)]
+        {
+            let x = g.value(dtype, &[images, rows, columns], 0.0..9.0);
+            check("a gate for each column", x, |g, x| {
+                let first = |g: &mut Graph, to: &[usize]| {
+                    let part = slice(&[0, 0, 0], &[1, 1, 1], to);
+                    g.try_add(part, &[x]).unwrap()
+                };
+                let (gate, factor) = (first(g, &[images, 1, columns]), first(g, &[images, 1, 1]));
+                let gated = g.try_add(Op::Binary(BinaryOp::Mul), &[gate, x]).unwrap();
+                vec![g.try_add(Op::Binary(BinaryOp::Add), &[gated, factor]).unwrap()]
+            });
+        }
+    }
+}
+
+#[test]
 fn the_largest_of_windows_over_planes() {
     let g = &mut Gen::new(9);
     for dtype in [DType::F32, DType::F16, DType::I8] {

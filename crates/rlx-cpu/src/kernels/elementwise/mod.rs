@@ -3,8 +3,9 @@
 //! The region's iteration space is the shape of its result; operands are broadcast onto it, and dimensions
 //! that all operands step through alike become one. If what is innermost then is long, a tile is a piece of
 //! one row: operands are read where they are, or are one value. If it is short, a tile runs across rows, and
-//! what is not contiguous is gathered into a slot. An operand that is read through a transposed view is transposed on the way, a
-//! panel of the tiles of sixteen rows at a time.
+//! what is not contiguous is gathered into a slot. Short rows that an operand repeats (a gate for each channel) are joined to a row of
+//! their own: a tile is some of them, and the operand's slot holds it as many times. An operand that is read through a transposed view
+//! is transposed on the way, a panel of the tiles of sixteen rows at a time.
 
 pub(crate) mod halves;
 pub(crate) mod instr;
@@ -110,6 +111,8 @@ enum Mode {
     Uniform,
     /// By way of a slot.
     Strided,
+    /// By way of a slot with so many elements again and again, which serves all tiles of a row.
+    Repeated(usize),
     /// By way of a panel: neighbours in memory are below each other in the iteration space.
     Transposed,
 }
@@ -224,6 +227,9 @@ impl Elementwise {
         let rank = space.rank();
         self.inner = space.dims().last().copied().unwrap_or(1);
         self.rows = if elements == 0 { 0 } else { elements / self.inner };
+        if let Some(joined) = self.rows_of_a_tile() {
+            return self.join_rows(joined);
+        }
         self.by_row = self.rows <= 1 || self.inner >= LONG_ROW;
         let (length, outer) =
             if self.by_row { (self.inner, rank.saturating_sub(1)) } else { (elements, rank) };
@@ -259,6 +265,42 @@ impl Elementwise {
                 walk.layout.push(self.inner, inner);
             }
         }
+    }
+
+    /// How many of the innermost rows are a tile, where they are short, an operand is the same in each of them, and all others go on from
+    /// one to the next.
+    fn rows_of_a_tile(&self) -> Option<usize> {
+        let [.., rows, inner] = *self.layouts.first()?.dims() else { return None };
+        let repeated = |l: &Layout| l.strides().ends_with(&[0, 1]);
+        let goes_on = |l: &Layout| l.strides().ends_with(&[inner as isize, 1]);
+        let (outputs, inputs) = self.layouts.split_at(self.outputs.len());
+        let joins = self.rows > 0
+            && rows * inner >= LONG_ROW
+            && inner <= TILE / 2
+            && outputs.iter().all(goes_on)
+            && inputs.iter().any(repeated)
+            && inputs.iter().all(|l| repeated(l) || goes_on(l) || l.strides().ends_with(&[0, 0]));
+        // Tiles of about the same size.
+        joins.then(|| rows.div_ceil(rows.div_ceil(TILE / inner)))
+    }
+
+    /// Makes the innermost rows one, `joined` of which are a tile.
+    fn join_rows(&mut self, joined: usize) {
+        let walks = self.outputs.iter_mut().chain(&mut self.inputs);
+        for (walk, layout) in walks.zip(&self.layouts) {
+            let outer = layout.rank() - 2;
+            let (rows, inner) = (layout.dims()[outer], layout.dims()[outer + 1]);
+            let (mode, step) = match layout.strides()[outer..] {
+                [0, 0] => (Mode::Uniform, 0),
+                [0, _] => (Mode::Repeated(inner), 0),
+                _ => (Mode::Direct, 1),
+            };
+            (walk.mode, walk.layout) = (mode, layout.range(0, outer));
+            walk.layout.push(rows * inner, step);
+            (self.tile, self.pieces) = (joined * inner, rows.div_ceil(joined));
+            (self.rows, self.inner) = (layout.range(0, outer).elements(), rows * inner);
+        }
+        (self.by_row, self.height) = (true, 0);
     }
 
     fn table_bytes(&self) -> usize {
@@ -324,7 +366,8 @@ impl Elementwise {
                     let start = unit * self.tile;
                     (0, start, self.tile.min(self.rows * self.inner - start))
                 };
-                self.load_inputs(bases, table, slots, (row, start, n));
+                let first = start == 0 || unit == range.start;
+                self.load_inputs(bases, table, slots, (row, start, n), first);
                 self.compute(isa, bases, table, slots, (row, start, n));
             }
         }
@@ -394,21 +437,44 @@ impl Elementwise {
         bases.at(walk.at).wrapping_offset(offset * walk.size as isize)
     }
 
+    /// Makes the inputs of a tile sources; `first` says whether it is this thread's first of its row.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the table has an entry and the slots one for each input.
     unsafe fn load_inputs(
         &self,
         bases: Bases<'_>,
         table: *mut Source,
         slots: *mut u8,
         (row, start, n): (usize, usize, usize),
+        first: bool,
     ) {
+        let slot = |i: usize| slots.wrapping_add((self.program.slots + i) * self.program.slot_bytes);
         for (i, walk) in self.inputs.iter().enumerate() {
             let at = self.place(bases, walk, row, start);
             let source = match walk.mode {
                 Mode::Transposed => continue,
                 Mode::Direct => Source { ptr: at, step: 1 },
                 Mode::Uniform => Source { ptr: at, step: 0 },
+                Mode::Repeated(period) => {
+                    let slot = slot(i);
+                    // No later tile of the row is longer.
+                    for done in (0..if first { n } else { 0 }).step_by(period) {
+                        // SAFETY: the view is within its buffer (checked when bound), the slot holds a tile.
+                        unsafe {
+                            strided::gather_run(
+                                at,
+                                1,
+                                walk.size,
+                                period,
+                                slot.wrapping_add(done * walk.size),
+                            );
+                        }
+                    }
+                    Source { ptr: slot, step: 1 }
+                }
                 Mode::Strided => {
-                    let slot = slots.wrapping_add((self.program.slots + i) * self.program.slot_bytes);
+                    let slot = slot(i);
                     // SAFETY: the view is within its buffer (checked when bound), the slot holds a tile.
                     unsafe {
                         if self.by_row {
