@@ -2,7 +2,7 @@
 
 use super::PANEL;
 use super::element::Packed;
-use crate::math::{self, Unary};
+use crate::math::{self, Light, Unary, bounds};
 use crate::simd::{LANES, Simd};
 
 /// `act(α·x + bias ⊕ operand)`, or `act(α·x + bias) ⊕ operand`, rounded to the result's type after each of them.
@@ -71,16 +71,6 @@ impl<T> Epilogue<T> {
 
 /// A tile's sums, one row of whole vectors behind the other.
 pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
-
-/// The smallest and the largest result of an activation that does nothing else.
-#[inline(always)]
-pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
-    match activation {
-        Unary::Relu => Some((0.0, f32::INFINITY)),
-        Unary::Clip { lo, hi } => Some((lo, hi)),
-        _ => None,
-    }
-}
 
 /// Whether [`finish_in_registers`] takes this epilogue: what most matmuls end with.
 #[inline(always)]
@@ -263,6 +253,7 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
     fn run<S: Simd>(self, s: S) {
         // What is not f32 is widened here.
         let mut wide = [0.0f32; PANEL];
+        let light = self.activation.and_then(|f| Light::of(f, const { O::GROUP == 1 }));
         // SAFETY: the tile was written by the caller just now, and the operand has C's extents; a tile is at most
         // a panel wide.
         unsafe {
@@ -275,7 +266,15 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
                     s.store_upto(values.add(j), n, O::load(s, line.add(j), n));
                     j += n;
                 }
-                if let Some(op) = self.activation {
+                if let Some(function) = light {
+                    // A row is short: a call would cost as much as its work.
+                    for j in (0..self.width).step_by(LANES) {
+                        let n = LANES.min(self.width - j);
+                        let mut x = s.load_upto(values.add(j), n);
+                        function.apply(s, std::slice::from_mut(&mut x));
+                        s.store_upto(values.add(j), n, x);
+                    }
+                } else if let Some(op) = self.activation {
                     math::apply_within(s, op, values, values, self.width);
                 }
                 j = 0;

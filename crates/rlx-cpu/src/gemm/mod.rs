@@ -52,7 +52,6 @@ mod winograd;
 pub use blocks::{BlockElement, BlockGemm, block_bytes, pack_blocks};
 pub use conv::ConvRows;
 pub use element::Packed;
-pub(crate) use epilogue::bounds;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};

@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
-use super::epilogue::{Bias, Epilogue, SecondPass, binary, bounds};
+use super::epilogue::{Bias, Epilogue, SecondPass, binary};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
-use crate::math::{self, Dequantiser, FixedLinear, FixedSum, Quantiser, bytes_of};
+use crate::math::{self, Dequantiser, FixedLinear, FixedSum, Quantiser, bounds, bytes_of};
 use crate::simd::{LANES, Simd};
 
 /// One number for each column (`step` 1), or one for all (`step` 0).

@@ -12,9 +12,9 @@ use rlx_ir::{DType, Graph, Node, NodeId, Op};
 use super::elementwise::quantised::{byte_range, number};
 use super::region::{Chain, EpilogueSpec};
 use super::{BindCx, RunCx};
-use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue, PerColumn, Residual, bounds};
+use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue, PerColumn, Residual};
 use crate::layout::{At, Layout};
-use crate::math::{Dequantiser, Quantiser};
+use crate::math::{Dequantiser, Quantiser, bounds};
 
 /// A number for each column, or one for all.
 #[derive(Debug, Clone, Copy)]

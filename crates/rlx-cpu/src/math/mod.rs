@@ -12,6 +12,7 @@
 //! ```
 
 mod fixed_point;
+mod light;
 mod pow;
 mod quantise;
 pub(crate) mod small_floats;
@@ -19,6 +20,7 @@ pub(crate) mod small_floats;
 mod tests;
 
 pub(crate) use fixed_point::{FixedLinear, FixedSum, bytes_of};
+pub(crate) use light::{Light, bounds};
 pub use pow::{pow, pow_slices};
 pub use quantise::{Dequantiser, Quantiser};
 pub use rlx_math::{Function, clip, exp, log};

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::WindowPass;
 use crate::gemm::Packed;
-use crate::math;
+use crate::math::Light;
 use crate::simd::{LANES, Simd};
 
 /// The most lines, and pixels in a line, that a tile reads: those of 8 windows of 5 that are 2 apart.
@@ -24,14 +24,9 @@ const CHANNELS: usize = 1024;
 /// # Safety
 /// As [`WindowPass::run`].
 #[inline(always)]
-pub(super) unsafe fn line<S: Simd, T: Packed>(
-    s: S,
-    pass: &WindowPass<T>,
-    task: usize,
-    clip: Option<(f32, f32)>,
-) {
+pub(super) unsafe fn line<S: Simd, T: Packed>(s: S, pass: &WindowPass<T>, task: usize, light: Option<Light>) {
     let w = &pass.windows;
-    let at = Line { pass, task, clip };
+    let at = Line { pass, task, light };
     // SAFETY: the caller's promise.
     unsafe {
         match (w.kernel, w.stride[1]) {
@@ -50,7 +45,7 @@ pub(super) unsafe fn line<S: Simd, T: Packed>(
 struct Line<'a, T> {
     pass: &'a WindowPass<T>,
     task: usize,
-    clip: Option<(f32, f32)>,
+    light: Option<Light>,
 }
 
 impl<T: Packed> Line<'_, T> {
@@ -197,16 +192,22 @@ impl<T: Packed> Line<'_, T> {
     /// # Safety
     /// The output must be writable there.
     #[inline(always)]
-    unsafe fn write<S: Simd, const N: usize>(&self, s: S, x: usize, ch: usize, lanes: usize, acc: [S::F; N]) {
+    unsafe fn write<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        x: usize,
+        ch: usize,
+        lanes: usize,
+        mut acc: [S::F; N],
+    ) {
         let w = &self.pass.windows;
         // SAFETY: the caller's promise.
         unsafe {
             let out = self.pass.output.add((self.task * w.out[1] + x) * w.channels + ch);
-            for (i, sum) in acc.into_iter().enumerate() {
-                let x = match self.clip {
-                    Some((lo, hi)) => math::clip(s, sum, lo, hi),
-                    None => sum,
-                };
+            if let Some(function) = self.light {
+                function.apply(s, &mut acc);
+            }
+            for (i, x) in acc.into_iter().enumerate() {
                 T::store(s, out.add(i * w.channels), lanes, x);
             }
         }

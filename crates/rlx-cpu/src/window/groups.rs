@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::{WindowPass, Windows};
 use crate::gemm::Packed;
-use crate::math::{self, Unary};
+use crate::math::{Light, Unary};
 use crate::simd::{LANES, Simd};
 
 /// The largest group that is computed here; larger ones fill the tiles of a matmul.
@@ -45,7 +45,7 @@ pub(super) unsafe fn lines<S: Simd, T: Packed>(
     s: S,
     pass: &WindowPass<T>,
     tasks: Range<usize>,
-    clip: Option<(f32, f32)>,
+    light: Option<Light>,
     function: Option<Unary>,
 ) {
     let w = &pass.windows;
@@ -61,9 +61,9 @@ pub(super) unsafe fn lines<S: Simd, T: Packed>(
                 // SAFETY: the caller's promise.
                 unsafe {
                     if ch + LANES <= w.channels {
-                        line_of::<S, T, true>(s, pass, task, ch, clip);
+                        line_of::<S, T, true>(s, pass, task, ch, light);
                     } else {
-                        line_of::<S, T, false>(s, pass, task, ch, clip);
+                        line_of::<S, T, false>(s, pass, task, ch, light);
                     }
                 }
             }
@@ -96,12 +96,12 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     pass: &WindowPass<T>,
     task: usize,
     ch: usize,
-    clip: Option<(f32, f32)>,
+    light: Option<Light>,
 ) {
     let w = &pass.windows;
     // A number where it is known: there is nothing to ask for each vector then.
     let lanes = if WHOLE { LANES } else { w.channels - ch };
-    let v = Vectors { pass, task, ch, lanes, clip };
+    let v = Vectors { pass, task, ch, lanes, light };
     // SAFETY: the caller's promise.
     unsafe {
         if !is_within(pass) {
@@ -120,7 +120,7 @@ struct Vectors<'a, T> {
     task: usize,
     ch: usize,
     lanes: usize,
-    clip: Option<(f32, f32)>,
+    light: Option<Light>,
 }
 
 /// Computes a line in tiles of equal width: of those that there are, the width that covers it with the fewest positions. The last tile may begin
@@ -346,17 +346,16 @@ impl<T: Packed> Vectors<'_, T> {
     /// # Safety
     /// The output must be writable there.
     #[inline(always)]
-    unsafe fn write<S: Simd, const N: usize, const V: usize>(&self, s: S, x: usize, acc: [[S::F; N]; V]) {
+    unsafe fn write<S: Simd, const N: usize, const V: usize>(&self, s: S, x: usize, mut acc: [[S::F; N]; V]) {
         let w = &self.pass.windows;
         // SAFETY: the caller's promise.
         unsafe {
             let out = self.pass.output.add((self.task * w.out[1] + x) * w.channels + self.ch);
+            if let Some(function) = self.light {
+                function.apply(s, acc.as_flattened_mut());
+            }
             for (v, acc) in acc.into_iter().enumerate() {
-                for (i, sum) in acc.into_iter().enumerate() {
-                    let x = match self.clip {
-                        Some((lo, hi)) => math::clip(s, sum, lo, hi),
-                        None => sum,
-                    };
+                for (i, x) in acc.into_iter().enumerate() {
                     T::store(s, out.add(i * w.channels + v * LANES), self.lanes, x);
                 }
             }

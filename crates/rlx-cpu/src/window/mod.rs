@@ -8,9 +8,9 @@ pub(crate) mod groups;
 
 use std::ops::Range;
 
-use crate::gemm::{Packed, bounds};
+use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
-use crate::math::{self, Unary};
+use crate::math::{self, Light, Unary};
 use crate::simd::Simd;
 
 /// Where the windows of a batch of NHWC images lie.
@@ -147,17 +147,16 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let pass = self.pass;
-        // Bounds are applied in registers.
-        let clip = pass.activation.and_then(bounds);
-        let function = pass.activation.filter(|_| clip.is_none() && T::GROUP == 1);
+        let light = pass.activation.and_then(|f| Light::of(f, const { T::GROUP == 1 }));
+        let function = pass.activation.filter(|_| light.is_none() && const { T::GROUP == 1 });
         if pass.group > 1 {
             // SAFETY: `WindowPass::run`'s promises.
-            unsafe { groups::lines(s, pass, self.tasks, clip, function) };
+            unsafe { groups::lines(s, pass, self.tasks, light, function) };
             return;
         }
         for task in self.tasks {
             // SAFETY: `WindowPass::run`'s promises.
-            unsafe { depthwise::line(s, pass, task, clip) };
+            unsafe { depthwise::line(s, pass, task, light) };
             // SAFETY: the line was just written.
             unsafe { pass.finish(s, task, function) };
         }

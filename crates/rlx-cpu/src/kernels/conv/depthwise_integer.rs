@@ -5,11 +5,11 @@ use rlx_ir::{Graph, Node, Op, Result, Shape};
 
 use super::Tail;
 use crate::formats;
-use crate::gemm::bounds;
 use crate::kernels::grouped::{image, pack_weights, pair};
 use crate::kernels::integer::Zeros;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::layout::{At, Layout};
+use crate::math::bounds;
 use crate::window::Windows;
 use crate::window_bytes::{self, BytePass, MOST_TAPS};
 

@@ -1,0 +1,54 @@
+//! Functions of a few instructions, which kernels apply to results that are still in registers.
+
+use rlx_math::{clip, hard_swish};
+
+use super::{Function, Unary};
+use crate::simd::Simd;
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Light {
+    /// min(max(x, lo), hi). Of a sum that is rounded to fewer bits behind it, this gives what it gives of the rounded sum.
+    Bounds { lo: f32, hi: f32 },
+    /// x·min(max(x/6 + 1/2, 0), 1), of f32 alone.
+    HardSwish,
+}
+
+impl Light {
+    /// The function as one of these, of sums that are f32 (`wide`) or are rounded to less.
+    #[inline(always)]
+    pub(crate) fn of(function: Unary, wide: bool) -> Option<Light> {
+        match function {
+            Unary::Function(Function::HardSwish) if wide => Some(Light::HardSwish),
+            _ => bounds(function).map(|(lo, hi)| Light::Bounds { lo, hi }),
+        }
+    }
+
+    /// Applies the function to vectors.
+    #[inline(always)]
+    pub(crate) fn apply<S: Simd>(self, s: S, vectors: &mut [S::F]) {
+        // Which one is asked once, not for each vector. (Loops: a closure would be a function without the instruction set.)
+        match self {
+            Light::Bounds { lo, hi } => {
+                for x in vectors {
+                    *x = clip(s, *x, lo, hi);
+                }
+            }
+            Light::HardSwish => {
+                for x in vectors {
+                    *x = hard_swish(s, *x);
+                }
+            }
+        }
+    }
+}
+
+/// The smallest and the largest result of a function that does nothing else.
+#[inline(always)]
+pub(crate) fn bounds(function: Unary) -> Option<(f32, f32)> {
+    match function {
+        Unary::Relu => Some((0.0, f32::INFINITY)),
+        Unary::Clip { lo, hi } => Some((lo, hi)),
+        _ => None,
+    }
+}
