@@ -48,7 +48,20 @@ fn epilogues_of_every_form_match_the_oracle() {
         };
         let cast = |g: &mut Graph, y| g.try_add(Op::Cast { to: DType::I32 }, &[y]).unwrap();
         let none = DimBinding::new();
-        for tail in [&plain as &dyn Fn(&mut Graph, NodeId) -> NodeId, &relu, &gelu, &both] {
+        let leaky = |g: &mut Graph, y| {
+            let (alpha, zero) = (g.scalar(0.1, DType::F32), g.scalar(0.0, DType::F32));
+            let below = g.try_add(Op::Compare(CmpOp::Lt), &[y, zero]).unwrap();
+            let scaled = g.try_add(Op::Binary(BinaryOp::Mul), &[y, alpha]).unwrap();
+            g.try_add(Op::Where, &[below, scaled, y]).unwrap()
+        };
+        // What is chosen is not what a leaky rectifier chooses.
+        let other = |g: &mut Graph, y| {
+            let (alpha, zero) = (g.scalar(0.1, DType::F32), g.scalar(0.0, DType::F32));
+            let below = g.try_add(Op::Compare(CmpOp::Lt), &[y, zero]).unwrap();
+            let scaled = g.try_add(Op::Binary(BinaryOp::Mul), &[y, alpha]).unwrap();
+            g.try_add(Op::Where, &[below, y, scaled]).unwrap()
+        };
+        for tail in [&plain as &dyn Fn(&mut Graph, NodeId) -> NodeId, &relu, &gelu, &both, &leaky, &other] {
             let (g, b) = dense_layer(f32s(&[2, m, k]), k, n, tail);
             check(&g, &b, &none);
         }

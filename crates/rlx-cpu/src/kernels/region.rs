@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use rlx_ir::op::{BinaryOp, Body};
+use rlx_ir::op::{BinaryOp, Body, CmpOp};
 use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result};
 use rlx_opt::Claim;
 
@@ -238,9 +238,17 @@ pub(super) fn epilogue_until(
     let chain = Chain { body, dims: anchor.shape.dims(), dtype, biased };
     let (mut spec, mut at) = (EpilogueSpec::NONE, anchor.id);
     while !ends(at) {
-        let user = chain.only_user(at)?;
-        chain.extend(&mut spec, user, at)?;
-        at = user.id;
+        at = match chain.leaky_rectifier(at) {
+            Some((alpha, last)) => {
+                chain.activate(&mut spec, Unary::LeakyRelu { alpha })?;
+                last
+            }
+            None => {
+                let user = chain.only_user(at)?;
+                chain.extend(&mut spec, user, at)?;
+                user.id
+            }
+        };
     }
     Some((spec, at))
 }
@@ -278,13 +286,48 @@ impl<'g> Chain<'g> {
         users.next().filter(|_| users.next().is_none())
     }
 
+    /// Adds a function to the epilogue, if there is room for it.
+    fn activate(&self, spec: &mut EpilogueSpec, function: Unary) -> Option<()> {
+        let free = spec.activation.is_none() && spec.combine.is_none_or(|(_, _, after)| !after);
+        spec.activation = Some(function);
+        free.then_some(())
+    }
+
+    /// The slope below zero and the last node of a leaky rectifier that alone uses `at`: `where(x < 0, α·x, x)`.
+    fn leaky_rectifier(&self, at: NodeId) -> Option<(f32, NodeId)> {
+        let body = self.body;
+        let users = || body.nodes().iter().filter(|n| n.inputs.contains(&at));
+        let user = |op: Op| users().find(|n| n.op == op);
+        let number = |id: NodeId| match &body.node(id).op {
+            Op::Constant { data } if body.shape(id).rank() <= self.dims.len() => {
+                let &[x] = data.value().to_f64().as_slice() else { return None };
+                Some(x as f32)
+            }
+            _ => None,
+        };
+        let scaled = user(Op::Binary(BinaryOp::Mul))?;
+        let (below, chosen) = (user(Op::Compare(CmpOp::Lt))?, user(Op::Where)?);
+        let &[a, b] = scaled.inputs.as_slice() else { return None };
+        let alpha = number(if a == at { b } else { a })?;
+        let &[x, zero] = below.inputs.as_slice() else { return None };
+        let parts = [below.id, scaled.id];
+        let within = |&id: &NodeId| {
+            self.only_user(id).is_some_and(|n| n.id == chosen.id) && !body.outputs.contains(&id)
+        };
+        let is_one = users().count() == 3
+            && parts.iter().all(within)
+            && x == at
+            && number(zero) == Some(0.0)
+            && chosen.inputs == [below.id, scaled.id, at]
+            && chosen.shape.dtype() == self.dtype;
+        is_one.then_some((alpha, chosen.id))
+    }
+
     /// Adds one node to the epilogue, if there is room for it.
     pub(super) fn extend(&self, spec: &mut EpilogueSpec, user: &Node, at: NodeId) -> Option<()> {
         let body = self.body;
         if let Some(unary) = as_unary(&user.op) {
-            let free = spec.activation.is_none() && spec.combine.is_none_or(|(_, _, after)| !after);
-            spec.activation = Some(unary);
-            return free.then_some(());
+            return self.activate(spec, unary);
         }
         let (Op::Binary(f), &[a, b]) = (&user.op, user.inputs.as_slice()) else { return None };
         let other = body.node(if a == at { b } else { a });
@@ -326,6 +369,28 @@ impl<'g> Chain<'g> {
 mod tests {
     use super::*;
     use crate::math::Function;
+    use rlx_ir::{GraphExt, Shape};
+
+    #[test]
+    fn a_leaky_rectifier_is_one_function() {
+        let rectified = |swapped: bool, keeps_scaled: bool| {
+            let mut g = Graph::new("leaky");
+            let [x, w] = ["x", "w"].map(|name| g.input(name, Shape::new(&[4, 4], DType::F32)));
+            let y = g.try_add(Op::MatMul, &[x, w]).unwrap();
+            let (alpha, zero) = (g.scalar(0.1, DType::F32), g.scalar(0.0, DType::F32));
+            let below = g.try_add(Op::Compare(CmpOp::Lt), &[y, zero]).unwrap();
+            let scaled = g.try_add(Op::Binary(BinaryOp::Mul), &[alpha, y]).unwrap();
+            let (a, b) = if swapped { (y, scaled) } else { (scaled, y) };
+            let chosen = g.try_add(Op::Where, &[below, a, b]).unwrap();
+            let outputs = if keeps_scaled { vec![chosen, scaled] } else { vec![chosen] };
+            g.set_outputs(outputs);
+            let anchor = g.node(y);
+            epilogue_until(&g, anchor, |at| at == chosen).and_then(|(spec, _)| spec.activation)
+        };
+        assert_eq!(rectified(false, false), Some(Unary::LeakyRelu { alpha: 0.1 }));
+        assert_eq!(rectified(true, false), None);
+        assert_eq!(rectified(false, true), None);
+    }
 
     #[test]
     fn bounds_join_to_one_function() {

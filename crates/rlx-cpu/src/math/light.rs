@@ -12,6 +12,8 @@ pub(crate) enum Light {
     Bounds { lo: f32, hi: f32 },
     /// x·min(max(x/6 + 1/2, 0), 1), of f32 alone.
     HardSwish,
+    /// x where x ≥ 0, else α·x; of f32 alone.
+    LeakyRelu { alpha: f32 },
 }
 
 impl Light {
@@ -20,6 +22,7 @@ impl Light {
     pub(crate) fn of(function: Unary, wide: bool) -> Option<Light> {
         match function {
             Unary::Function(Function::HardSwish) if wide => Some(Light::HardSwish),
+            Unary::LeakyRelu { alpha } if wide => Some(Light::LeakyRelu { alpha }),
             _ => bounds(function).map(|(lo, hi)| Light::Bounds { lo, hi }),
         }
     }
@@ -39,8 +42,19 @@ impl Light {
                     *x = hard_swish(s, *x);
                 }
             }
+            Light::LeakyRelu { alpha } => {
+                for x in vectors {
+                    *x = leaky_relu(s, *x, alpha);
+                }
+            }
         }
     }
+}
+
+/// x where x ≥ 0, else α·x.
+#[inline(always)]
+pub(super) fn leaky_relu<S: Simd>(s: S, x: S::F, alpha: f32) -> S::F {
+    s.select(s.lt(x, s.zero()), s.mul(x, s.splat(alpha)), x)
 }
 
 /// The smallest and the largest result of a function that does nothing else.

@@ -144,7 +144,7 @@ functions! {
     Rsqrt |s, x| s.div(s.splat(1.0), s.sqrt(x));
     Recip |s, x| s.div(s.splat(1.0), x);
     Relu |s, x| s.max_raw(s.zero(), x);
-    LeakyRelu { alpha } |s, x| s.select(s.lt(x, s.zero()), s.mul(x, s.splat(alpha)), x);
+    LeakyRelu { alpha } |s, x| light::leaky_relu(s, x, alpha);
     Clip { lo, hi } |s, x| clip(s, x, lo, hi);
     HardSigmoid { alpha, beta } |s, x| hard_sigmoid(s, x, alpha, beta);
     Abs |s, x| s.abs(x);
