@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::WindowPass;
+use super::{WindowPass, tile_width};
 use crate::gemm::Packed;
 use crate::math::Light;
 use crate::simd::{LANES, Simd};
@@ -49,18 +49,16 @@ struct Line<'a, T> {
 }
 
 impl<T: Packed> Line<'_, T> {
-    /// Computes the line in tiles of equal width: the width that covers it with the fewest positions. The last tile may begin before the end
-    /// of the one before it; what both compute is the same.
+    /// Computes the line in tiles of equal width. The last one may begin before the end of the one before it; what both compute is the same.
     ///
     /// # Safety
     /// As [`line`]; windows have KERNEL lines of as many pixels without gaps, STRIDE apart, and channels fill a vector.
     #[inline(always)]
     unsafe fn in_tiles<S: Simd, const KERNEL: usize, const STRIDE: usize>(&self, s: S) {
         let width = self.pass.windows.out[1];
-        let cost = |n: usize| (width.div_ceil(n) * n, usize::MAX - n);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; a tile is at most as wide as the line.
         unsafe {
-            match [8, 7, 4].into_iter().filter(|&n| n <= width).min_by_key(|&n| cost(n)) {
+            match tile_width(width, [8, 7, 4]) {
                 Some(8) => self.tiles::<S, 8, KERNEL, STRIDE>(s),
                 Some(7) => self.tiles::<S, 7, KERNEL, STRIDE>(s),
                 Some(_) => self.tiles::<S, 4, KERNEL, STRIDE>(s),
@@ -143,7 +141,7 @@ impl<T: Packed> Line<'_, T> {
     /// read: a pixel of a line, counted from the left.
     ///
     /// # Safety
-    /// As [`Line::in_tiles`].
+    /// As [`Line::in_tiles`]; the vector from `ch` on must be within the channels, and each pixel be one of the image or of zeros for them.
     #[inline(always)]
     unsafe fn tile<S: Simd, const N: usize, const KERNEL: usize, const STRIDE: usize>(
         &self,
@@ -242,6 +240,9 @@ impl<T: Packed> Line<'_, T> {
 
     /// Computes N neighbouring output positions, all channels, V vectors at a time: so many sums that a multiply-add need not wait for the
     /// one before. Gives N.
+    ///
+    /// # Safety
+    /// As [`line`]; the kernel positions of `at` must be within the image for all N.
     #[inline(always)]
     unsafe fn positions<S: Simd, const N: usize, const V: usize>(&self, s: S, at: &Place) -> usize {
         let c = self.pass.windows.channels;
@@ -264,6 +265,9 @@ impl<T: Packed> Line<'_, T> {
     }
 
     /// Computes N neighbouring output positions of V vectors of `lanes` channels from `ch` on.
+    ///
+    /// # Safety
+    /// As [`Line::positions`]; the vectors must be within the channels.
     #[inline(always)]
     unsafe fn sums<S: Simd, const N: usize, const V: usize>(
         &self,

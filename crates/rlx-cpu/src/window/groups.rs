@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use super::{WindowPass, Windows};
+use super::{WindowPass, Windows, tile_width};
 use crate::gemm::Packed;
 use crate::math::{Light, Unary};
 use crate::simd::{LANES, Simd};
@@ -123,14 +123,11 @@ struct Vectors<'a, T> {
     light: Option<Light>,
 }
 
-/// Computes a line in tiles of equal width: of those that there are, the width that covers it with the fewest positions. The last tile may begin
-/// before the end of the one before it; what both compute is the same.
+/// Computes a line in tiles of equal width. The last one may begin before the end of the one before it; what both compute is the same.
 macro_rules! in_tiles {
     ($s:expr, $v:expr, $source:ty, $vectors:ident, $kernel:literal, $stride:literal; $($n:literal)*) => {{
         let width = $v.pass.windows.out[1];
-        let cost = |n: usize| (width.div_ceil(n) * n, usize::MAX - n);
-        let best = [$($n),*].into_iter().filter(|&n| n <= width).min_by_key(|&n| cost(n));
-        match best {
+        match tile_width(width, [$($n),*]) {
             $(Some($n) => for at in 0..width.div_ceil($n) {
                 let x = (at * $n).min(width - $n);
                 // SAFETY: the caller's promise.

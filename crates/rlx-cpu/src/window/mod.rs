@@ -137,6 +137,13 @@ impl<T: Packed> WindowPass<T> {
     }
 }
 
+/// Of these widths of tiles, the one that covers a line of so many positions with the fewest; none if all are wider than the line.
+#[inline(always)]
+fn tile_width<const N: usize>(positions: usize, widths: [usize; N]) -> Option<usize> {
+    let cost = |n: usize| (positions.div_ceil(n) * n, usize::MAX - n);
+    widths.into_iter().filter(|&n| n <= positions).min_by_key(|&n| cost(n))
+}
+
 struct Lines<'a, T> {
     pass: &'a WindowPass<T>,
     tasks: Range<usize>,
@@ -166,10 +173,22 @@ impl<T: Packed> Kernel for Lines<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::Function;
     use crate::simd::LANES;
     use crate::testing::{Rng, assert_close};
 
-    /// The obvious way, in f64, with a rectifier.
+    /// A function and its meaning in f64.
+    type Meant = (Unary, fn(f64) -> f64);
+
+    /// What is applied to results: bounds, functions in registers, one that is a second pass.
+    const FUNCTIONS: [Meant; 4] = [
+        (Unary::Relu, |x| x.max(0.0)),
+        (Unary::Function(Function::HardSwish), |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        (Unary::LeakyRelu { alpha: 0.25 }, |x| if x < 0.0 { 0.25 * x } else { x }),
+        (Unary::Function(Function::Tanh), f64::tanh),
+    ];
+
+    /// The sums in f64, the obvious way.
     fn reference(w: &Windows, g: usize, x: &[f32], weights: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
         let mut out = Vec::new();
         let positions = |o: usize, d: usize, k: usize| {
@@ -194,7 +213,7 @@ mod tests {
                     }
                 }
             }
-            out.push(sum.max(0.0));
+            out.push(sum);
         }
         out
     }
@@ -219,32 +238,61 @@ mod tests {
             let (Some(oh), Some(ow)) = (extent(0), extent(1)) else { continue };
             let (images, channels) = (1 + rng.below(2), g * (1 + rng.below(40usize.div_ceil(g))));
             let windows = Windows { images, size, channels, out: [oh, ow], kernel, stride, dilation, pad };
-            let x = rng.vec(images * size[0] * size[1] * channels);
-            let vectors = if g > 1 { channels.next_multiple_of(LANES) } else { channels };
-            let (weights, bias) = (rng.vec(kernel[0] * kernel[1] * g * vectors), rng.vec(channels));
-            let bias = (round % 2 == 0).then_some(bias.as_slice());
-            let want = reference(&windows, g, &x, &weights, bias);
-            for isa in Isa::available() {
-                let mut out = vec![7.0f32; want.len()];
-                let pass = WindowPass {
-                    windows,
-                    inputs: channels,
-                    group: g,
-                    weights: weights.as_ptr(),
-                    bias: bias.map(|b| b.as_ptr()),
-                    activation: Some(Unary::Relu),
-                    input: x.as_ptr(),
-                    wrap: usize::MAX,
-                    output: out.as_mut_ptr(),
+            check(&mut rng, windows, g, round);
+        }
+    }
+
+    #[test]
+    fn more_channels_than_zeros_stand_for_at_once_are_right() {
+        let mut rng = Rng::new(52);
+        for channels in [1030, 1152, 2050] {
+            for (kernel, stride) in [(3, 1), (5, 1), (5, 2)] {
+                let out = (7 - 1) / stride + 1;
+                let windows = Windows {
+                    images: 1,
+                    size: [7, 7],
+                    channels,
+                    out: [out; 2],
+                    kernel: [kernel; 2],
+                    stride: [stride; 2],
+                    dilation: [1; 2],
+                    pad: [kernel / 2; 2],
                 };
-                let tasks = windows.tasks();
-                // SAFETY: the vectors cover the extents.
-                unsafe {
-                    pass.run(isa, 0..tasks / 2);
-                    pass.run(isa, tasks / 2..tasks);
-                }
-                assert_close(&out, &want, 1e-5, &format!("{windows:?} {g} {:?}", isa.kind()));
+                check(&mut rng, windows, 1, 0);
             }
+        }
+    }
+
+    /// Compares a convolution of random numbers on every instruction set; `round` chooses whether it has a bias, and its function.
+    fn check(rng: &mut Rng, windows: Windows, g: usize, round: usize) {
+        let channels = windows.channels;
+        let x = rng.vec(windows.images * windows.size[0] * windows.size[1] * channels);
+        let vectors = if g > 1 { channels.next_multiple_of(LANES) } else { channels };
+        let (weights, bias) =
+            (rng.vec(windows.kernel[0] * windows.kernel[1] * g * vectors), rng.vec(channels));
+        let bias = round.is_multiple_of(2).then_some(bias.as_slice());
+        let (activation, function) = FUNCTIONS[round / 2 % 4];
+        let want: Vec<f64> = reference(&windows, g, &x, &weights, bias).into_iter().map(function).collect();
+        for isa in Isa::available() {
+            let mut out = vec![7.0f32; want.len()];
+            let pass = WindowPass {
+                windows,
+                inputs: channels,
+                group: g,
+                weights: weights.as_ptr(),
+                bias: bias.map(|b| b.as_ptr()),
+                activation: Some(activation),
+                input: x.as_ptr(),
+                wrap: usize::MAX,
+                output: out.as_mut_ptr(),
+            };
+            let tasks = windows.tasks();
+            // SAFETY: the vectors cover the extents.
+            unsafe {
+                pass.run(isa, 0..tasks / 2);
+                pass.run(isa, tasks / 2..tasks);
+            }
+            assert_close(&out, &want, 1e-5, &format!("{windows:?} {g} {:?}", isa.kind()));
         }
     }
 }
