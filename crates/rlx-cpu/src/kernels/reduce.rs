@@ -1,13 +1,15 @@
-//! Reductions over any axes: rows and columns of f32 by the vector kernels, other columns side by side, the rest one by one.
+//! Reductions over any axes: rows and columns of f32 and 16-bit floats by the vector kernels, other columns side by side, the rest one by one.
 
 use half::{bf16, f16};
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use super::matmul::is_packed;
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
+use crate::gemm::Packed;
 use crate::layout::{At, Layout, collapse};
-use crate::rows::{self, Columns, Reduction};
+use crate::rows::{self, Columns, Reduction, Rows};
 
 /// Columns that are reduced side by side.
 const BLOCK: usize = 128;
@@ -80,7 +82,7 @@ impl StepKernel for Reduce {
         let mut one = [reduced];
         collapse(&mut one);
         self.reduced = one[0];
-        let fast = self.rows_of_f32().or(self.columns_of_f32()).is_some();
+        let fast = self.as_rows().or(self.as_columns()).is_some();
         let nanos = x.layout.elements() as f64 * if fast { 0.06 } else { 0.7 };
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs::time(nanos))
@@ -89,12 +91,12 @@ impl StepKernel for Reduce {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         // SAFETY: the caller's promise; the types are those of the operands.
         unsafe {
-            if let Some(how) = self.rows_of_f32() {
-                self.rows(cx, how);
+            if let Some(how) = self.as_rows() {
+                packed_type!(self.dtype, T => self.rows::<T>(cx, how), _ => {});
                 return Ok(());
             }
-            if let Some(how) = self.columns_of_f32() {
-                self.columns(cx, how);
+            if let Some(how) = self.as_columns() {
+                packed_type!(self.dtype, T => self.columns::<T>(cx, how), _ => {});
                 return Ok(());
             }
             match self.dtype {
@@ -118,8 +120,8 @@ impl StepKernel for Reduce {
 }
 
 impl Reduce {
-    /// The reduction of f32 that vector kernels do.
-    fn of_f32(&self) -> Option<Reduction> {
+    /// The reduction that vector kernels do.
+    fn in_vectors(&self) -> Option<Reduction> {
         let how = match self.op {
             ReduceOp::Sum => Reduction::Sum,
             ReduceOp::Mean => Reduction::Mean,
@@ -127,31 +129,33 @@ impl Reduce {
             ReduceOp::Min => Reduction::Min,
             _ => return None,
         };
-        (self.dtype == DType::F32).then_some(how)
+        is_packed(self.dtype).then_some(how)
     }
 
-    /// The vector kernel for contiguous rows of f32.
-    fn rows_of_f32(&self) -> Option<Reduction> {
+    /// The vector kernel for contiguous rows.
+    fn as_rows(&self) -> Option<Reduction> {
         let contiguous = self.reduced.rank() == 1 && self.reduced.strides()[0] == 1;
-        self.of_f32().filter(|_| contiguous)
+        self.in_vectors().filter(|_| contiguous)
     }
 
-    /// The vector kernel for columns of f32: neighbours stay, and what goes is one dimension (as of a channels-last image).
-    fn columns_of_f32(&self) -> Option<Reduction> {
+    /// The vector kernel for columns: neighbours stay, and what goes is one dimension (as of a channels-last image).
+    fn as_columns(&self) -> Option<Reduction> {
         let neighbours = |l: &Layout| l.rank() > 0 && l.strides()[l.rank() - 1] == 1;
-        self.of_f32().filter(|_| self.reduced.rank() == 1 && self.kept.iter().all(neighbours))
+        self.in_vectors().filter(|_| self.reduced.rank() == 1 && self.kept.iter().all(neighbours))
     }
 
-    unsafe fn columns(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`.
+    unsafe fn columns<T: Packed>(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
         let [y, x] = self.kept;
         let (lines, step) = (self.reduced.elements(), self.reduced.strides()[0]);
         let width = y.dims()[y.rank() - 1];
         let (rows, blocks) = (y.elements().checked_div(width).unwrap_or(0), width.div_ceil(BLOCK));
-        let (from, to, isa) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to), cx.isa);
+        let (from, to, isa) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to), cx.isa);
         cx.parallel(self.worth, rows * blocks, &|range, _| {
             for unit in range {
                 let (row, start) = (unit / blocks, unit % blocks * BLOCK);
-                let x = from.get().wrapping_offset(x.outer_at(row)).wrapping_add(start);
+                let x = from.get().wrapping_offset(x.outer_at(row)).wrapping_add(start).cast_const();
                 let out = to.get().wrapping_offset(y.outer_at(row)).wrapping_add(start);
                 let columns = Columns { x, step, lines, columns: BLOCK.min(width - start) };
                 // SAFETY: the views are within their buffers; each result is written once.
@@ -160,22 +164,24 @@ impl Reduce {
         });
     }
 
-    unsafe fn rows(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
-        let n = self.reduced.elements();
-        let (from, to, isa) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to), cx.isa);
-        // Rows behind each other are one call.
-        let dense = |l: &Layout, row: usize| l.rank() == 1 && l.strides()[0] == row as isize;
-        let together = dense(&self.kept[0], 1) && dense(&self.kept[1], n);
-        cx.parallel(self.worth, self.kept[0].elements(), &|range, _| {
-            let count = if together { range.len() } else { 1 };
-            for row in range.step_by(count.max(1)) {
-                let [y, x] = self.kept.map(|l| l.at(row));
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`.
+    unsafe fn rows<T: Packed>(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
+        let columns = self.reduced.elements();
+        let (from, to, isa) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to), cx.isa);
+        // Rows that are equally far apart are one call.
+        let [y, x] = self.kept;
+        let together = y.dims().last().copied().unwrap_or(1);
+        let [out_step, step] = [y, x].map(|l| l.strides().last().copied().unwrap_or(0));
+        cx.parallel(self.worth, y.elements(), &|range, _| {
+            let mut row = range.start;
+            while row < range.end {
+                let rows = (together - row % together).min(range.end - row);
+                let x = from.get().wrapping_offset(x.at(row)).cast_const();
+                let out = to.get().wrapping_offset(y.at(row));
                 // SAFETY: the views are within their buffers; each result is written once.
-                unsafe {
-                    let rows = std::slice::from_raw_parts(from.get().wrapping_offset(x), count * n);
-                    let out = std::slice::from_raw_parts_mut(to.get().wrapping_offset(y), count);
-                    rows::reduce(isa, how, rows, n, out);
-                }
+                unsafe { rows::reduce_rows(isa, how, Rows { x, step, rows, columns }, out, out_step) };
+                row += rows;
             }
         });
     }

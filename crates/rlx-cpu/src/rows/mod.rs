@@ -19,5 +19,5 @@ mod tests;
 
 pub use gates::{GateRow, Gates, gate_row};
 pub use norm::{Norm, normalize};
-pub use reduce::{Columns, Reduction, reduce, reduce_columns};
+pub use reduce::{Columns, Reduction, Rows, reduce, reduce_columns, reduce_rows};
 pub use softmax::{Softmax, softmax, softmax_in_place};

@@ -1,5 +1,7 @@
-//! Reductions of contiguous rows, and of columns side by side.
+//! Reductions of contiguous rows, and of columns side by side: of f32, and of 16-bit floats, which are widened as they are
+//! read and rounded once at the end.
 
+use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -35,7 +37,7 @@ const CHAINS: usize = 4;
 /// # Safety
 /// `p` must be readable for `n` elements.
 #[inline(always)]
-pub(crate) unsafe fn sum_of<S: Simd>(s: S, p: *const f32, n: usize, term: Term, centre: f32) -> f32 {
+pub(crate) unsafe fn sum_of<S: Simd, T: Packed>(s: S, p: *const T, n: usize, term: Term, centre: f32) -> f32 {
     let c = s.splat(centre);
     let mut acc = [s.zero(); CHAINS];
     let mut i = 0;
@@ -43,7 +45,7 @@ pub(crate) unsafe fn sum_of<S: Simd>(s: S, p: *const f32, n: usize, term: Term, 
     unsafe {
         while i + CHAINS * LANES <= n {
             for (v, a) in acc.iter_mut().enumerate() {
-                *a = accumulate(s, *a, s.load(p.add(i + v * LANES)), c, term);
+                *a = accumulate(s, *a, T::load(s, p.add(i + v * LANES), LANES), c, term);
             }
             i += CHAINS * LANES;
         }
@@ -52,7 +54,7 @@ pub(crate) unsafe fn sum_of<S: Simd>(s: S, p: *const f32, n: usize, term: Term, 
             if lanes == 0 {
                 break;
             }
-            let x = s.load_upto(p.add(i), lanes);
+            let x = T::load(s, p.add(i), lanes);
             // Lanes past the end must add nothing, also where the centre is not zero.
             let kept = if lanes == LANES || term == Term::Value { x } else { fill(s, x, lanes, centre) };
             *a = accumulate(s, *a, kept, c, term);
@@ -84,20 +86,20 @@ pub(crate) unsafe fn max_of<S: Simd>(s: S, p: *const f32, n: usize) -> f32 {
 }
 
 #[inline(always)]
-unsafe fn extreme<S: Simd>(s: S, p: *const f32, n: usize, start: f32, largest: bool) -> S::F {
+unsafe fn extreme<S: Simd, T: Packed>(s: S, p: *const T, n: usize, start: f32, largest: bool) -> S::F {
     let mut acc = [s.splat(start); CHAINS];
     let mut i = 0;
     // SAFETY: the caller's promise; i + lanes ≤ n.
     unsafe {
         while i + CHAINS * LANES <= n {
             for (v, a) in acc.iter_mut().enumerate() {
-                *a = more(s, largest, s.load(p.add(i + v * LANES)), *a);
+                *a = more(s, largest, T::load(s, p.add(i + v * LANES), LANES), *a);
             }
             i += CHAINS * LANES;
         }
         while i < n {
             let lanes = (n - i).min(LANES);
-            let mut x = s.load_upto(p.add(i), lanes);
+            let mut x = T::load(s, p.add(i), lanes);
             if lanes < LANES {
                 x = fill(s, x, lanes, start);
             }
@@ -121,31 +123,53 @@ pub(crate) fn fill<S: Simd>(s: S, x: S::F, n: usize, value: f32) -> S::F {
     s.select(s.lt(s.from_array(&INDEX), s.splat(n as f32)), x, s.splat(value))
 }
 
-struct Reduce<'a> {
-    x: &'a [f32],
-    columns: usize,
-    out: &'a mut [f32],
-    how: Reduction,
+/// Contiguous rows that are `step` elements apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<T = f32> {
+    /// The first element.
+    pub x: *const T,
+    /// Elements from one row to the next.
+    pub step: isize,
+    /// Rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub columns: usize,
 }
 
-impl Kernel for Reduce<'_> {
+/// Reduces each row to one element; those of `out` are `out_step` apart.
+///
+/// # Safety
+/// Every element of the rows must be readable, and `out` writable for as many as there are rows.
+pub unsafe fn reduce_rows<T: Packed>(isa: Isa, how: Reduction, rows: Rows<T>, out: *mut T, out_step: isize) {
+    T::run(isa, ReduceRows { rows, how, out, out_step });
+}
+
+struct ReduceRows<T> {
+    rows: Rows<T>,
+    how: Reduction,
+    out: *mut T,
+    out_step: isize,
+}
+
+impl<T: Packed> Kernel for ReduceRows<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let n = self.columns;
-        for (r, out) in self.out.iter_mut().enumerate() {
-            let row = &self.x[r * n..(r + 1) * n];
-            let p = row.as_ptr();
-            // SAFETY: the row has n elements.
-            *out = unsafe {
-                match self.how {
+        let n = self.rows.columns;
+        let (mut p, mut out) = (self.rows.x, self.out);
+        for _ in 0..self.rows.rows {
+            // SAFETY: `reduce_rows` was promised the rows, and an element of `out` for each.
+            unsafe {
+                let y = match self.how {
                     Reduction::Sum => sum_of(s, p, n, Term::Value, 0.0),
                     Reduction::Mean => sum_of(s, p, n, Term::Value, 0.0) / n as f32,
                     Reduction::SumOfSquares => sum_of(s, p, n, Term::Square, 0.0),
                     Reduction::Max => s.reduce_max(extreme(s, p, n, f32::NEG_INFINITY, true)),
                     Reduction::Min => s.reduce_min(extreme(s, p, n, f32::INFINITY, false)),
-                }
-            };
+                };
+                T::store(s, out, 1, s.splat(y));
+            }
+            (p, out) = (p.wrapping_offset(self.rows.step), out.wrapping_offset(self.out_step));
         }
     }
 }
@@ -154,8 +178,11 @@ impl Kernel for Reduce<'_> {
 ///
 /// # Panics
 /// If `x` is shorter than `out.len() · columns`.
-pub fn reduce(isa: Isa, how: Reduction, x: &[f32], columns: usize, out: &mut [f32]) {
-    isa.run(Reduce { x, columns, out, how });
+pub fn reduce<T: Packed>(isa: Isa, how: Reduction, x: &[T], columns: usize, out: &mut [T]) {
+    let x = &x[..out.len() * columns];
+    let rows = Rows { x: x.as_ptr(), step: columns as isize, rows: out.len(), columns };
+    // SAFETY: both slices are as long as that.
+    unsafe { reduce_rows(isa, how, rows, out.as_mut_ptr(), 1) }
 }
 
 /// Vectors of columns that are reduced side by side by [`reduce_columns`].
@@ -166,9 +193,9 @@ const STRETCH: usize = 128;
 
 /// Neighbouring columns of lines that are `step` elements apart.
 #[derive(Debug, Clone, Copy)]
-pub struct Columns {
+pub struct Columns<T = f32> {
     /// The first element.
-    pub x: *const f32,
+    pub x: *const T,
     /// Elements from one line to the next.
     pub step: isize,
     /// Lines.
@@ -181,17 +208,17 @@ pub struct Columns {
 ///
 /// # Safety
 /// Every element of the columns must be readable, and `out` writable for as many as there are columns.
-pub unsafe fn reduce_columns(isa: Isa, how: Reduction, columns: Columns, out: *mut f32) {
-    isa.run(ReduceColumns { columns, how, out });
+pub unsafe fn reduce_columns<T: Packed>(isa: Isa, how: Reduction, columns: Columns<T>, out: *mut T) {
+    T::run(isa, ReduceColumns { columns, how, out });
 }
 
-struct ReduceColumns {
-    columns: Columns,
+struct ReduceColumns<T> {
+    columns: Columns<T>,
     how: Reduction,
-    out: *mut f32,
+    out: *mut T,
 }
 
-impl Kernel for ReduceColumns {
+impl<T: Packed> Kernel for ReduceColumns<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -201,10 +228,10 @@ impl Kernel for ReduceColumns {
             // SAFETY: `reduce_columns` was promised the memory; first + width ≤ columns.
             unsafe {
                 if width == WIDE * LANES {
-                    block::<S, WIDE>(s, &self, first, LANES);
+                    block::<S, T, WIDE>(s, &self, first, LANES);
                 } else {
                     for at in (0..width).step_by(LANES) {
-                        block::<S, 1>(s, &self, first + at, (width - at).min(LANES));
+                        block::<S, T, 1>(s, &self, first + at, (width - at).min(LANES));
                     }
                 }
             }
@@ -215,7 +242,7 @@ impl Kernel for ReduceColumns {
 
 /// Reduces V vectors of columns from `first` on, whose last has `lanes` of them.
 #[inline(always)]
-unsafe fn block<S: Simd, const V: usize>(s: S, r: &ReduceColumns, first: usize, lanes: usize) {
+unsafe fn block<S: Simd, T: Packed, const V: usize>(s: S, r: &ReduceColumns<T>, first: usize, lanes: usize) {
     let c = &r.columns;
     let start = match r.how {
         Reduction::Max => f32::NEG_INFINITY,
@@ -231,7 +258,7 @@ unsafe fn block<S: Simd, const V: usize>(s: S, r: &ReduceColumns, first: usize, 
         while done < end {
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
-                let x = unsafe { s.load_upto(line.wrapping_add(v * LANES), lanes) };
+                let x = unsafe { T::load(s, line.wrapping_add(v * LANES), lanes) };
                 *acc = join(s, r.how, x, *acc);
             }
             line = line.wrapping_offset(c.step);
@@ -247,7 +274,7 @@ unsafe fn block<S: Simd, const V: usize>(s: S, r: &ReduceColumns, first: usize, 
     for (v, total) in total.iter().enumerate() {
         let y = if r.how == Reduction::Mean { s.div(*total, s.splat(c.lines as f32)) } else { *total };
         // SAFETY: the caller's promise.
-        unsafe { s.store_upto(r.out.wrapping_add(first + v * LANES), lanes, y) };
+        unsafe { T::store(s, r.out.wrapping_add(first + v * LANES), lanes, y) };
     }
 }
 

@@ -73,6 +73,47 @@ fn columns_are_reduced_like_rows_of_the_transpose() {
     }
 }
 
+/// Rows and columns of 16-bit floats, which are sums in f32 that are rounded once.
+fn check_short<T: crate::gemm::Packed>(narrow: fn(f32) -> T, epsilon: f64) {
+    let mut rng = Rng::new(34);
+    for (rows, columns) in [(1, 1), (3, 7), (130, 49), (5, 200), (3, 1000)] {
+        let step = columns + 3;
+        let x: Vec<T> = rng.vec(rows * step).into_iter().map(narrow).collect();
+        let at = |i: usize, j: usize| f64::from(x[i * step + j].widen());
+        let by_row: Vec<f64> = (0..rows).map(|i| (0..columns).map(|j| at(i, j)).sum()).collect();
+        let by_column: Vec<f64> = (0..columns).map(|j| (0..rows).map(|i| at(i, j)).sum()).collect();
+        let largest: Vec<f64> =
+            (0..rows).map(|i| (0..columns).map(|j| at(i, j)).fold(f64::NEG_INFINITY, f64::max)).collect();
+        for isa in Isa::available() {
+            let close = |y: T, want: f64| {
+                let bound = epsilon * want.abs() + 1e-4;
+                assert!((f64::from(y.widen()) - want).abs() <= bound, "{} for {want}", y.widen());
+            };
+            let all = Rows { x: x.as_ptr(), step: step as isize, rows, columns };
+            // Every other element of this is left alone.
+            let mut out = vec![narrow(7.0); 2 * rows];
+            // SAFETY: the vectors cover the extents.
+            unsafe { reduce_rows(isa, Reduction::Sum, all, out.as_mut_ptr(), 2) };
+            (0..rows).for_each(|i| close(out[2 * i], by_row[i]));
+            assert!((0..rows).all(|i| out[2 * i + 1].widen() == 7.0));
+            // SAFETY: as above.
+            unsafe { reduce_rows(isa, Reduction::Max, all, out.as_mut_ptr(), 2) };
+            (0..rows).for_each(|i| assert_eq!(f64::from(out[2 * i].widen()), largest[i]));
+            let mut out = vec![narrow(7.0); columns];
+            let all = Columns { x: x.as_ptr(), step: step as isize, lines: rows, columns };
+            // SAFETY: as above.
+            unsafe { reduce_columns(isa, Reduction::Sum, all, out.as_mut_ptr()) };
+            (0..columns).for_each(|j| close(out[j], by_column[j]));
+        }
+    }
+}
+
+#[test]
+fn rows_and_columns_of_short_floats_are_rounded_once() {
+    check_short(half::bf16::from_f32, 1.0 / 256.0);
+    check_short(half::f16::from_f32, 1.0 / 2048.0);
+}
+
 #[test]
 fn nan_wins_every_reduction_wherever_it_stands() {
     for isa in Isa::available() {
