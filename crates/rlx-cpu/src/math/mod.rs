@@ -1,4 +1,4 @@
-//! Functions of f32 over memory, in vectors.
+//! Functions of f32 over memory, in vectors; 16-bit floats are widened a block at a time.
 //!
 //! The elementary functions are those of [`rlx_math`], compiled for each instruction set: what they compute and how far they
 //! may be off is said there. [`Portable`](crate::simd::Portable) rounds a multiply-add twice. [`Unary`] lists them, with
@@ -29,6 +29,7 @@ use std::marker::PhantomData;
 
 use rlx_math::{Approximation, OnCpu, Visitor};
 
+use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -195,13 +196,52 @@ impl<F: Lanewise> Kernel for Each<F> {
     }
 }
 
-/// `dst[i] = op(src[i])` for `i < len`.
+/// Elements of 16-bit floats that are widened at a time.
+const WIDENED: usize = 256;
+
+/// [`Apply`] to 16-bit floats.
+struct ApplyShort<T> {
+    op: Unary,
+    src: *const T,
+    dst: *mut T,
+    len: usize,
+}
+
+impl<T: Packed> Kernel for ApplyShort<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut wide = [0.0f32; WIDENED];
+        let p = wide.as_mut_ptr();
+        for start in (0..self.len).step_by(WIDENED) {
+            let len = WIDENED.min(self.len - start);
+            // SAFETY: `apply` was promised `len` readable and writable elements; `wide` has room for a block of them.
+            unsafe {
+                for i in (0..len).step_by(LANES) {
+                    let n = (len - i).min(LANES);
+                    s.store_upto(p.add(i), n, T::load(s, self.src.add(start + i), n));
+                }
+                s.enter_plain(Apply { op: self.op, src: p, dst: p, len });
+                for i in (0..len).step_by(LANES) {
+                    let n = (len - i).min(LANES);
+                    T::store(s, self.dst.add(start + i), n, s.load_upto(p.add(i), n));
+                }
+            }
+        }
+    }
+}
+
+/// `dst[i] = op(src[i])` for `i < len`, of f32, or of 16-bit floats by way of f32.
 ///
 /// # Safety
 /// `src` must be readable and `dst` writable for `len` elements; they may be the same, but must not
 /// overlap otherwise.
-pub unsafe fn apply(isa: Isa, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
-    isa.run(Apply { op, src, dst, len });
+pub unsafe fn apply<T: Packed>(isa: Isa, op: Unary, src: *const T, dst: *mut T, len: usize) {
+    if const { T::GROUP == 1 } {
+        isa.run(Apply { op, src: src.cast(), dst: dst.cast(), len });
+    } else {
+        T::run(isa, ApplyShort { op, src, dst, len });
+    }
 }
 
 /// [`apply`] from within a kernel.
@@ -209,8 +249,18 @@ pub unsafe fn apply(isa: Isa, op: Unary, src: *const f32, dst: *mut f32, len: us
 /// # Safety
 /// As [`apply`].
 #[inline(always)]
-pub(crate) unsafe fn apply_within<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
-    s.enter_plain(Apply { op, src, dst, len });
+pub(crate) unsafe fn apply_within<S: Simd, T: Packed>(
+    s: S,
+    op: Unary,
+    src: *const T,
+    dst: *mut T,
+    len: usize,
+) {
+    if const { T::GROUP == 1 } {
+        s.enter_plain(Apply { op, src: src.cast(), dst: dst.cast(), len });
+    } else {
+        ApplyShort { op, src, dst, len }.run(s);
+    }
 }
 
 /// `x[i] = op(x[i])`.

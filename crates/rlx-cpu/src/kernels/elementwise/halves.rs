@@ -32,8 +32,12 @@ pub(crate) unsafe fn convert(
     n: usize,
 ) {
     match half {
-        DType::BF16 => isa.run(Convert::<bf16> { conversion, from, to, n, half: std::marker::PhantomData }),
-        DType::F16 => isa.run(Convert::<f16> { conversion, from, to, n, half: std::marker::PhantomData }),
+        DType::BF16 => {
+            bf16::run(isa, Convert::<bf16> { conversion, from, to, n, half: std::marker::PhantomData })
+        }
+        DType::F16 => {
+            f16::run(isa, Convert::<f16> { conversion, from, to, n, half: std::marker::PhantomData })
+        }
         _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! The functions of the tile program: each computes one op on up to a tile of elements.
 //!
-//! f32 runs over the SIMD layer; all other types run plain loops. A source steps by 1 from element to
+//! f32 and 16-bit floats run over the SIMD layer (`vectors`); all other types run plain loops. A source steps by 1 from element to
 //! element, or by 0 when it is one value for the whole tile.
 
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
@@ -11,10 +11,11 @@ use rlx_math::OnCpu;
 use super::halves::{self, Conversion};
 use super::number::*;
 use super::quantised::{Dequantise, Quantise};
-use crate::isa::{Isa, Kernel};
+use super::sized;
+use super::vectors::{self, Binary};
+use crate::isa::Isa;
 use crate::math::small_floats::{SmallFloat, nearest_power_of_two, power_of_two, to_odd};
-use crate::math::{self, Function, Unary};
-use crate::simd::{LANES, Simd};
+use crate::math::{Function, Unary};
 
 /// Where a source is, and by how many elements it steps (0 or 1).
 #[derive(Debug, Clone, Copy)]
@@ -25,41 +26,28 @@ pub(crate) struct Source {
 
 type F1 = unsafe fn(x: Source, out: *mut u8, n: usize);
 type F2 = unsafe fn(x: Source, y: Source, out: *mut u8, n: usize);
-type F3 = unsafe fn(c: Source, x: Source, y: Source, out: *mut u8, n: usize);
 
 /// What an instruction does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Code {
-    /// A vector function of f32.
-    Unary32(Unary),
-    /// A function of two f32.
-    Binary32(Binary32),
+    /// A vector function of f32, or of this 16-bit float.
+    Unary(Unary, DType),
+    /// A vector function of two f32, or of two of this 16-bit float.
+    Binary(Binary, DType),
     /// Between f32 and a 16-bit float.
     Half(Conversion, DType),
     /// f32 to bytes of this type by a scale and, if so, a zero point.
     Quantise(DType, bool),
     /// Bytes of this type to f32 by a scale and, if so, a zero point.
     Dequantise(DType, bool),
+    /// A choice between two values of this type.
+    Select(DType),
     /// A function of f64.
     Double(fn(f64) -> f64),
     /// Anything of one operand.
     Map1(F1),
     /// Anything of two operands.
     Map2(F2),
-    /// Anything of three operands.
-    Map3(F3),
-}
-
-/// Functions of two f32 that have vector code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Binary32 {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Max,
-    Min,
-    Pow,
 }
 
 impl Code {
@@ -74,13 +62,14 @@ impl Code {
         // SAFETY: the caller's promises are the functions'.
         unsafe {
             match *self {
-                Code::Unary32(f) => math::apply(isa, f, a.ptr.cast(), out.cast(), n),
-                Code::Binary32(op) => isa.run(Run32 { op, a, b, out: out.cast(), n }),
+                Code::Unary(f, dtype) => vectors::unary(isa, f, dtype, a.ptr, out, n),
+                Code::Binary(op, dtype) => vectors::binary(isa, op, dtype, a, b, out, n),
                 Code::Half(how, half) => halves::convert(isa, how, half, a.ptr, out, n),
                 Code::Quantise(to, zero) => isa.run(Quantise { to, sources: *sources, zero, out, n }),
                 Code::Dequantise(from, zero) => {
                     isa.run(Dequantise { from, sources: *sources, zero, out: out.cast(), n });
                 }
+                Code::Select(dtype) => select(dtype, a, b, c, out, n),
                 Code::Double(f) => {
                     let (x, out) = (a.ptr.cast::<f64>(), out.cast::<f64>());
                     for i in 0..n {
@@ -89,104 +78,30 @@ impl Code {
                 }
                 Code::Map1(f) => f(a, out, n),
                 Code::Map2(f) => f(a, b, out, n),
-                Code::Map3(f) => f(a, b, c, out, n),
             }
+        }
+    }
+
+    /// The code that does the same to 16-bit floats as they are in memory, and rounds, if there is one.
+    pub(crate) fn of_halves(self, half: DType) -> Option<Code> {
+        let is_half = matches!(half, DType::F16 | DType::BF16);
+        match self {
+            Code::Unary(f, DType::F32) if is_half => Some(Code::Unary(f, half)),
+            Code::Binary(op, DType::F32) if is_half => Some(Code::Binary(op, half)),
+            Code::Select(DType::F32) if is_half => Some(Code::Select(half)),
+            _ => None,
         }
     }
 
     /// Nanoseconds for one element, roughly.
     pub(crate) fn nanos(&self) -> f64 {
         match self {
-            Code::Unary32(Unary::Function(f)) if f.on_cpu() == OnCpu::Double => 1.0,
-            Code::Unary32(_) => 0.3,
-            Code::Binary32(Binary32::Pow) => 5.0,
-            Code::Binary32(_) | Code::Half(..) | Code::Dequantise(..) => 0.06,
+            Code::Unary(Unary::Function(f), _) if f.on_cpu() == OnCpu::Double => 1.0,
+            Code::Unary(..) => 0.3,
+            Code::Binary(Binary::Pow, _) => 5.0,
+            Code::Binary(..) | Code::Half(..) | Code::Dequantise(..) => 0.06,
             Code::Quantise(..) => 0.15,
             _ => 1.0,
-        }
-    }
-}
-
-struct Run32 {
-    op: Binary32,
-    a: Source,
-    b: Source,
-    out: *mut f32,
-    n: usize,
-}
-
-impl Kernel for Run32 {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        // One loop for each op and each way of stepping, so that nothing is decided per vector.
-        macro_rules! each {
-            (|$x:ident, $y:ident| $e:expr) => {{
-                let (a, b) = (self.a.ptr.cast::<f32>(), self.b.ptr.cast::<f32>());
-                let mut i = 0;
-                // SAFETY: `Code::run` was promised the memory; i + n ≤ self.n.
-                unsafe {
-                    match (self.a.step, self.b.step) {
-                        (1, 1) => {
-                            while i < self.n {
-                                let n = (self.n - i).min(LANES);
-                                let ($x, $y) = (s.load_upto(a.add(i), n), s.load_upto(b.add(i), n));
-                                s.store_upto(self.out.add(i), n, $e);
-                                i += n;
-                            }
-                        }
-                        (0, 1) => {
-                            let $x = s.splat(*a);
-                            while i < self.n {
-                                let n = (self.n - i).min(LANES);
-                                let $y = s.load_upto(b.add(i), n);
-                                s.store_upto(self.out.add(i), n, $e);
-                                i += n;
-                            }
-                        }
-                        (x_step, _) => {
-                            let $y = s.splat(*b);
-                            while i < self.n {
-                                let n = (self.n - i).min(LANES);
-                                let $x = if x_step == 0 { s.splat(*a) } else { s.load_upto(a.add(i), n) };
-                                s.store_upto(self.out.add(i), n, $e);
-                                i += n;
-                            }
-                        }
-                    }
-                }
-            }};
-        }
-        match self.op {
-            Binary32::Add => each!(|x, y| s.add(x, y)),
-            Binary32::Sub => each!(|x, y| s.sub(x, y)),
-            Binary32::Mul => each!(|x, y| s.mul(x, y)),
-            Binary32::Div => each!(|x, y| s.div(x, y)),
-            Binary32::Max => each!(|x, y| s.max(x, y)),
-            Binary32::Min => each!(|x, y| s.min(x, y)),
-            Binary32::Pow => self.pow(s),
-        }
-    }
-}
-
-impl Run32 {
-    /// Long enough for a loop that asks how its operands step.
-    #[inline(always)]
-    fn pow<S: Simd>(self, s: S) {
-        let Source { ptr: a, step: a_step } = self.a;
-        let Source { ptr: b, step: b_step } = self.b;
-        let (a, b) = (a.cast::<f32>(), b.cast::<f32>());
-        let mut i = 0;
-        while i < self.n {
-            let n = (self.n - i).min(LANES);
-            // SAFETY: `Code::run` was promised the memory; i + n ≤ self.n.
-            unsafe {
-                let x = if a_step == 0 { s.splat(*a) } else { s.load_upto(a.add(i), n) };
-                let y = if b_step == 0 { s.splat(*b) } else { s.load_upto(b.add(i), n) };
-                s.store_upto(self.out.add(i), n, math::pow(s, x, y));
-            }
-            i += n;
         }
     }
 }
@@ -324,11 +239,11 @@ fn float_activation(f: Activation, dtype: DType) -> Option<Code> {
     if dtype == DType::F32
         && let Some(unary) = vector_unary(f)
     {
-        return Some(Code::Unary32(unary));
+        return Some(Code::Unary(unary, dtype));
     }
     if let Some(function) = elementary(f) {
         return Some(match dtype {
-            DType::F32 => Code::Unary32(Unary::Function(function)),
+            DType::F32 => Code::Unary(Unary::Function(function), dtype),
             _ => Code::Double(function.wide()),
         });
     }
@@ -371,17 +286,17 @@ fn float_binary(f: BinaryOp, dtype: DType) -> Option<Code> {
     use BinaryOp as B;
     if dtype == DType::F32 {
         let vector = match f {
-            B::Add => Some(Binary32::Add),
-            B::Sub => Some(Binary32::Sub),
-            B::Mul => Some(Binary32::Mul),
-            B::Div => Some(Binary32::Div),
-            B::Max => Some(Binary32::Max),
-            B::Min => Some(Binary32::Min),
-            B::Pow => Some(Binary32::Pow),
+            B::Add => Some(Binary::Add),
+            B::Sub => Some(Binary::Sub),
+            B::Mul => Some(Binary::Mul),
+            B::Div => Some(Binary::Div),
+            B::Max => Some(Binary::Max),
+            B::Min => Some(Binary::Min),
+            B::Pow => Some(Binary::Pow),
             _ => None,
         };
         if let Some(op) = vector {
-            return Some(Code::Binary32(op));
+            return Some(Code::Binary(op, dtype));
         }
     }
     macro_rules! both {
@@ -484,29 +399,21 @@ pub(crate) fn predicate(f: rlx_ir::ops::Predicate, dtype: DType) -> Option<Code>
     }
 }
 
-/// The code of a choice between two values of this register type; only its size matters.
-pub(crate) fn select(dtype: DType) -> Code {
-    macro_rules! sized {
-        ($t:ty) => {{
-            unsafe fn f(c: Source, x: Source, y: Source, out: *mut u8, n: usize) {
-                let (px, py, out) = (x.ptr.cast::<$t>(), y.ptr.cast::<$t>(), out.cast::<$t>());
-                for i in 0..n {
-                    // SAFETY: the callers of `Code::run` promise the memory.
-                    unsafe {
-                        let (a, b) = (*px.add(i * x.step), *py.add(i * y.step));
-                        *out.add(i) = if *c.ptr.add(i * c.step) != 0 { a } else { b };
-                    }
-                }
+/// `out[i]` is `x[i]` where `c[i]` is not 0, else `y[i]`, of elements of this type: only its size matters.
+///
+/// # Safety
+/// As [`Code::run`].
+unsafe fn select(dtype: DType, c: Source, x: Source, y: Source, out: *mut u8, n: usize) {
+    sized!(dtype.size_bytes(), T => {
+        let (px, py, out) = (x.ptr.cast::<T>(), y.ptr.cast::<T>(), out.cast::<T>());
+        for i in 0..n {
+            // SAFETY: the callers of `Code::run` promise the memory.
+            unsafe {
+                let (a, b) = (*px.add(i * x.step), *py.add(i * y.step));
+                *out.add(i) = if *c.ptr.add(i * c.step) != 0 { a } else { b };
             }
-            Code::Map3(f)
-        }};
-    }
-    match dtype.size_bytes() {
-        1 => sized!(u8),
-        2 => sized!(u16),
-        4 => sized!(u32),
-        _ => sized!(u64),
-    }
+        }
+    });
 }
 
 /// The code that converts between registers; `None` where there is nothing to do.

@@ -13,6 +13,7 @@ mod number;
 pub(crate) mod program;
 pub(crate) mod quantised;
 mod strided;
+mod vectors;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

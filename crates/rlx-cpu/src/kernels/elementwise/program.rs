@@ -7,7 +7,8 @@
 //!
 //! Values are the program's inputs, its constants, and the results of instructions. Results live in slots of
 //! one tile each; a slot is reused as soon as its value is dead. Shorter floats are computed in f32 and
-//! rounded after every op, as the graph language asks.
+//! rounded after every op, as the graph language asks: most ops of 16-bit floats by one instruction that reads and writes
+//! them, others by instructions that widen, compute, and round.
 
 use rlx_ir::{ConstData, DType, Graph, Node, NodeId, Op};
 
@@ -115,11 +116,26 @@ impl Builder {
         }
     }
 
+    /// The value as it is in memory.
+    fn memory(&mut self, v: Typed) -> Result<ValueId, String> {
+        match instr::narrow(v.dtype) {
+            Some(code) if v.widened => self.emit(code, &[v.id], v.dtype),
+            _ => Ok(v.id),
+        }
+    }
+
     fn op(&mut self, op: &Op, args: &[Typed], result: DType) -> Result<Typed, String> {
         let main = main_of(op, &args.iter().map(|a| a.dtype).collect::<Vec<_>>(), result)?;
         if let Main::OfBytes(code) = main {
             let args: Vec<ValueId> = args.iter().map(|a| a.id).collect();
             return Ok(Typed { id: self.emit(code, &args, result)?, dtype: result, widened: true });
+        }
+        if let Main::OfRegisters(code) = main
+            && let Some(code) = code.of_halves(result)
+            && args.iter().all(|a| a.dtype == result || a.dtype == DType::Bool)
+        {
+            let args: Vec<ValueId> = args.iter().map(|&a| self.memory(a)).collect::<Result<_, _>>()?;
+            return Ok(Typed { id: self.emit(code, &args, result)?, dtype: result, widened: false });
         }
         let registers: Vec<ValueId> = args.iter().map(|&a| self.register(a)).collect::<Result<_, _>>()?;
         let Main::OfRegisters(code) = main else {
@@ -142,11 +158,7 @@ impl Builder {
     fn finish(mut self, outputs: &[Typed]) -> Result<TileProgram, String> {
         let mut results = Vec::new();
         for &v in outputs {
-            let id = match instr::narrow(v.dtype) {
-                Some(code) if v.widened => self.emit(code, &[v.id], v.dtype)?,
-                _ => v.id,
-            };
-            results.push((id, v.dtype.size_bytes()));
+            results.push((self.memory(v)?, v.dtype.size_bytes()));
         }
         let last_use = self.last_uses(&results);
         let slots = self.assign_slots(&last_use);
@@ -246,7 +258,7 @@ pub(crate) fn main_of(op: &Op, args: &[DType], result: DType) -> Result<Main, St
         Op::Binary(f) => instr::binary(*f, reg),
         Op::Compare(f) => instr::compare(*f, reg),
         Op::Predicate(f) => instr::predicate(*f, reg),
-        Op::Where => Some(instr::select(instr::register(result))),
+        Op::Where => Some(Code::Select(instr::register(result))),
         Op::Cast { .. } => {
             let code = instr::double_to_short(args[0], result)
                 .or_else(|| instr::convert(reg, instr::register(result)));
