@@ -11,6 +11,7 @@ use crate::kernels::{
     self, attention, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
 };
 use crate::layout::MAX_RANK;
+use crate::window::groups::FEW;
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy)]
@@ -46,14 +47,19 @@ fn rows_run_forwards(view: &View) -> bool {
     row.range(&|_| SymRange::DIM).min >= 0
 }
 
+/// Whether an image may have so few channels that its convolution does not run as a matmul.
+fn has_few_channels(view: &View) -> bool {
+    matches!(view.dims.last(), Some(&Extent::Const(channels)) if channels <= FEW as i64)
+}
+
 fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul | Op::MatMulInteger if input == 0 => last_is_contiguous(view),
         Op::MatMulInteger => input == 1,
         Op::Conv { format: DataFormat::ChannelsLast, groups, .. }
         | Op::ConvInteger { format: DataFormat::ChannelsLast, groups, .. } => match input {
-            // Depthwise kernels read dense images.
-            0 if *groups > 1 && view.dims.last() == Some(&Extent::Const(*groups as i64)) => false,
+            // Kernels for few channels, of a group or of all, read dense images.
+            0 if *groups > 1 || has_few_channels(view) => false,
             0 => last_is_contiguous(view) && view.strides.iter().all(|&s| !matches!(s, Extent::Const(..0))),
             1 => true,
             _ => false,

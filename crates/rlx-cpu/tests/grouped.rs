@@ -7,7 +7,7 @@ use common::{against_oracle, backends, compile, oracle, run};
 use rlx_ir::op::{Activation, DataFormat};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Gen, random_bindings};
-use rlx_ir::{DType, DimBinding, Graph, LirModule, Op, Shape};
+use rlx_ir::{DType, DimBinding, Graph, GraphExt, LirModule, Op, Shape};
 use rlx_opt::CompileOptions;
 
 /// What a convolution is like.
@@ -56,7 +56,7 @@ impl Case {
     fn image(g: &mut Gen) -> Case {
         let (channels, pad) = (g.size(2..=4), g.size(0..=1));
         Case {
-            dtype: DType::F32,
+            dtype: [DType::F32, DType::BF16, DType::F16][g.size(0..=2)],
             group: channels,
             channels,
             filters: [16, 32, 48, 64, 9, 24][g.size(0..=5)],
@@ -126,4 +126,35 @@ fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads
         assert!(one == two, "one thread and two\n{graph}");
     }
     assert!(packed >= 80 * backends().len(), "{packed} had their weights packed");
+}
+
+#[test]
+fn images_that_are_part_of_others_are_read_as_if_they_were_whole() {
+    // Channels, filters, groups: one group of few channels, several groups, depthwise.
+    for (channels, filters, groups) in [(2, 16, 1), (3, 9, 1), (8, 8, 2), (8, 8, 8)] {
+        for dtype in [DType::F32, DType::BF16] {
+            let mut graph = Graph::new("part");
+            let x = graph.input("x", Shape::new(&[2, 9, 6, channels], dtype));
+            let w = graph.param("w", Shape::new(&[filters, channels / groups, 3, 3], dtype));
+            let part = graph.narrow_(x, 1, 2, 5);
+            let op = Op::Conv {
+                strides: vec![1; 2],
+                pads: vec![1; 4],
+                dilations: vec![1; 2],
+                groups,
+                format: DataFormat::ChannelsLast,
+            };
+            let y = graph.try_add(op, &[part, w]).unwrap();
+            graph.set_outputs(vec![y]);
+            let bindings = random_bindings(&graph, &DimBinding::new(), 8);
+            let want = oracle(&graph, &bindings);
+            for (name, backend) in backends() {
+                let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+                let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+                if let Some(difference) = against_oracle(&want, &got) {
+                    panic!("{name}: {difference}\n{graph}");
+                }
+            }
+        }
+    }
 }

@@ -30,9 +30,6 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// One element as f32.
     fn widen(self) -> f32;
 
-    /// Whether this number is one of the type's.
-    fn holds(x: f32) -> bool;
-
     /// Nothing.
     fn zero() -> Self;
 
@@ -88,9 +85,6 @@ unsafe impl Packed for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
-    }
-    fn holds(_: f32) -> bool {
-        true
     }
     #[inline(always)]
     fn zero() -> f32 {
@@ -152,9 +146,6 @@ unsafe impl Packed for bf16 {
     fn widen(self) -> f32 {
         self.to_f32()
     }
-    fn holds(x: f32) -> bool {
-        bf16::from_f32(x).to_f32() == x
-    }
     #[inline(always)]
     fn zero() -> bf16 {
         bf16::ZERO
@@ -165,13 +156,18 @@ unsafe impl Packed for bf16 {
         s.widen_bf16(unsafe { s.load_u16(p.cast(), n) })
     }
     #[inline(always)]
+    unsafe fn splat<S: Simd>(s: S, p: *const bf16) -> S::F {
+        // SAFETY: the caller's promise.
+        s.splat_bf16(unsafe { *p }.to_bits())
+    }
+    #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut bf16, n: usize, x: S::F) {
         // SAFETY: the caller's promise.
-        unsafe { s.store_u16(p.cast(), n, s.narrow_bf16(x)) }
+        unsafe { s.store_bf16(p.cast(), n, x) }
     }
     #[inline(always)]
     fn round<S: Simd>(s: S, x: S::F) -> S::F {
-        s.widen_bf16(s.narrow_bf16(x))
+        s.round_bf16(x)
     }
     #[inline(always)]
     unsafe fn multiply<S: Simd, const R: usize, const V: usize>(
@@ -217,9 +213,6 @@ unsafe impl Packed for f16 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self.to_f32()
-    }
-    fn holds(x: f32) -> bool {
-        f16::from_f32(x).to_f32() == x
     }
     #[inline(always)]
     fn zero() -> f16 {

@@ -1,6 +1,7 @@
 //! What is done to each element of the matmul before it is written.
 
-use super::PANEL;
+use std::mem::MaybeUninit;
+
 use super::element::Packed;
 use crate::math::{self, Light, Unary, bounds};
 use crate::simd::{LANES, Simd};
@@ -76,13 +77,13 @@ pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
 #[inline(always)]
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
     let bias = matches!(e.bias, Bias::None | Bias::PerColumn(_));
-    bias && e.alpha == 1.0 && const { O::GROUP == 1 }
+    bias && e.alpha == 1.0
 }
 
 /// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it: what is cheap is done in registers.
 ///
 /// # Safety
-/// The tile must be f32 and writable, with the epilogue's operands for it.
+/// The tile must be writable, with the epilogue's operands for it.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, const V: usize>(
@@ -99,17 +100,18 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
     unsafe {
         if let Bias::PerColumn(p) = e.bias {
             for v in 0..V {
-                let bias = s.load(p.cast::<f32>().wrapping_add(col + v * LANES));
+                let bias = O::load(s, p.wrapping_add(col + v * LANES), LANES);
                 for row in sums.iter_mut() {
-                    row[v] = s.add(row[v], bias);
+                    row[v] = s.add(O::round(s, row[v]), bias);
                 }
             }
         }
         if let Some(with) = e.combine.filter(|with| !with.after) {
             for (r, line) in sums.iter_mut().enumerate() {
-                let from = with.ptr.wrapping_add((row + r) * with.row_stride + col).cast::<f32>();
+                let from = with.ptr.wrapping_add((row + r) * with.row_stride + col);
                 for (v, x) in line.iter_mut().enumerate() {
-                    *x = binary(s, with.op, *x, s.load(from.wrapping_add(v * LANES)));
+                    let y = O::load(s, from.wrapping_add(v * LANES), LANES);
+                    *x = binary(s, with.op, O::round(s, *x), y);
                 }
             }
         }
@@ -118,25 +120,58 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
                 *x = math::clip(s, *x, lo, hi);
             }
         }
+        let behind = Behind::of(e);
+        if const { O::GROUP != 1 } && behind.is_some() {
+            let mut wide = MaybeUninit::<Sums<R, V>>::uninit();
+            let values = wide.as_mut_ptr().cast::<f32>();
+            for (i, &x) in sums.as_flattened().iter().enumerate() {
+                s.store(values.add(i * LANES), O::round(s, x));
+            }
+            second_pass(s, behind, values, V * LANES, out, stride, R, V * LANES, row, col);
+            return;
+        }
         for (r, line) in sums.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
-                s.store(out.wrapping_add(r * stride + v * LANES).cast(), x);
+                O::store(s, out.wrapping_add(r * stride + v * LANES), LANES, x);
             }
         }
-        second_pass(s, e, out, stride, R, V * LANES, row, col);
+        second_pass(s, behind, out.cast(), stride, out, stride, R, V * LANES, row, col);
     }
 }
 
-/// What is done to a tile that was just written, where there is anything: as a call, so that one copy of each function
-/// serves every size of tile.
+/// What is done to a tile after its sums are rounded: functions that are no bounds, and a late operand.
+#[derive(Clone, Copy)]
+pub(super) struct Behind<O> {
+    activation: Option<Unary>,
+    after: Option<Combine<O>>,
+}
+
+impl<O: Packed> Behind<O> {
+    #[inline(always)]
+    pub(super) fn of(e: &Epilogue<O>) -> Self {
+        Behind {
+            activation: e.activation.filter(|&a| bounds(a).is_none()),
+            after: e.combine.filter(|x| x.after),
+        }
+    }
+
+    #[inline(always)]
+    fn is_some(&self) -> bool {
+        self.activation.is_some() || self.after.is_some()
+    }
+}
+
+/// Runs a [`SecondPass`], if there is anything to do: as a call, so that one copy of each function serves every size of tile.
 ///
 /// # Safety
-/// As [`SecondPass`]: the tile of `rows` by `width` at `out` must be writable, the operand of C's extents.
+/// As [`SecondPass`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-unsafe fn second_pass<S: Simd, O: Packed>(
+pub(super) unsafe fn second_pass<S: Simd, O: Packed>(
     s: S,
-    e: &Epilogue<O>,
+    behind: Behind<O>,
+    values: *mut f32,
+    values_stride: usize,
     out: *mut O,
     stride: usize,
     rows: usize,
@@ -144,10 +179,8 @@ unsafe fn second_pass<S: Simd, O: Packed>(
     row: usize,
     col: usize,
 ) {
-    let activation = e.activation.filter(|&a| bounds(a).is_none());
-    let after = e.combine.filter(|x| x.after);
-    if activation.is_some() || after.is_some() {
-        s.enter_plain(SecondPass { activation, after, out, stride, rows, width, row, col });
+    if behind.is_some() {
+        s.enter_plain(SecondPass { behind, values, values_stride, out, stride, rows, width, row, col });
     }
 }
 
@@ -155,8 +188,8 @@ unsafe fn second_pass<S: Simd, O: Packed>(
 /// serves every size of tile.
 pub(super) struct Finish<'a, O> {
     pub e: &'a Epilogue<O>,
-    /// `rows · vecs` vectors.
-    pub sums: *const f32,
+    /// `rows · vecs` vectors; what is in them afterwards means nothing.
+    pub sums: *mut f32,
     pub rows: usize,
     pub vecs: usize,
     pub c: *mut O,
@@ -174,13 +207,15 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
     fn run<S: Simd>(self, s: S) {
         let (e, limits) = (self.e, self.e.activation.and_then(bounds));
         let width = self.width.min(self.vecs * LANES);
+        let behind = Behind::of(e);
+        let widened = const { O::GROUP != 1 } && behind.is_some();
+        let sums_stride = self.vecs * LANES;
         // SAFETY: the caller of `Gemm::run` promised operands in bounds for the tile; an operand may be the result itself,
         // of which each element is read before it is written.
         unsafe {
             for r in 0..self.rows {
                 let row = self.row + r;
-                let (line, out) =
-                    (self.sums.add(r * self.vecs * LANES), self.c.add(row * self.stride + self.col));
+                let (line, out) = (self.sums.add(r * sums_stride), self.c.add(row * self.stride + self.col));
                 let mut j = 0;
                 while j < width {
                     let (n, col) = (LANES.min(width - j), self.col + j);
@@ -192,12 +227,29 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
                     if let Some((lo, hi)) = limits {
                         x = math::clip(s, x, lo, hi);
                     }
-                    O::store(s, out.add(j), n, x);
+                    if widened {
+                        s.store(line.add(j), O::round(s, x));
+                    } else {
+                        O::store(s, out.add(j), n, x);
+                    }
                     j += LANES;
                 }
             }
             let out = self.c.add(self.row * self.stride + self.col);
-            second_pass(s, e, out, self.stride, self.rows, width, self.row, self.col);
+            let (values, values_stride) =
+                if widened { (self.sums, sums_stride) } else { (out.cast(), self.stride) };
+            second_pass(
+                s,
+                behind,
+                values,
+                values_stride,
+                out,
+                self.stride,
+                self.rows,
+                width,
+                self.row,
+                self.col,
+            );
         }
     }
 }
@@ -234,16 +286,19 @@ pub(super) fn binary<S: Simd>(s: S, op: BinaryOp, x: S::F, y: S::F) -> S::F {
     }
 }
 
-/// Activation and late operand over a tile that was just written and is still in the first-level cache.
-pub(super) struct SecondPass<O> {
-    pub(super) activation: Option<Unary>,
-    pub(super) after: Option<Combine<O>>,
-    pub(super) out: *mut O,
-    pub(super) stride: usize,
-    pub(super) rows: usize,
-    pub(super) width: usize,
-    pub(super) row: usize,
-    pub(super) col: usize,
+/// Activation and late operand over a tile that is still in the first-level cache: over the result itself if that is f32, else over
+/// its rounded sums, from which the result is written.
+struct SecondPass<O> {
+    behind: Behind<O>,
+    /// The rounded sums as f32, and how far apart their rows are. Those of f32 are the result.
+    values: *mut f32,
+    values_stride: usize,
+    out: *mut O,
+    stride: usize,
+    rows: usize,
+    width: usize,
+    row: usize,
+    col: usize,
 }
 
 impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
@@ -251,43 +306,37 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // What is not f32 is widened here.
-        let mut wide = [0.0f32; PANEL];
-        let light = self.activation.and_then(|f| Light::of(f, const { O::GROUP == 1 }));
-        // SAFETY: the tile was written by the caller just now, and the operand has C's extents; a tile is at most
-        // a panel wide.
+        let Behind { activation, after } = self.behind;
+        let light = activation.and_then(Light::of);
+        // SAFETY: the tile was written by the caller just now, and the operand has C's extents.
         unsafe {
+            if let (None, Some(op), true) = (light, activation, const { O::GROUP != 1 }) {
+                // The rows lie behind each other. What is behind a row's last column has no meaning.
+                let len = (self.rows - 1) * self.values_stride + self.width;
+                math::apply_within(s, op, self.values, self.values, len);
+            }
             for r in 0..self.rows {
-                let line = self.out.add(r * self.stride);
-                let values = if const { O::GROUP == 1 } { line.cast::<f32>() } else { wide.as_mut_ptr() };
-                let mut j = if const { O::GROUP != 1 } { 0 } else { self.width };
-                while j < self.width {
-                    let n = LANES.min(self.width - j);
-                    s.store_upto(values.add(j), n, O::load(s, line.add(j), n));
-                    j += n;
-                }
+                let (line, values) = (self.out.add(r * self.stride), self.values.add(r * self.values_stride));
                 if let Some(function) = light {
                     // A row is short: a call would cost as much as its work.
                     for j in (0..self.width).step_by(LANES) {
                         let n = LANES.min(self.width - j);
                         let mut x = s.load_upto(values.add(j), n);
-                        function.apply(s, std::slice::from_mut(&mut x));
+                        function.apply::<S, f32>(s, std::slice::from_mut(&mut x));
                         s.store_upto(values.add(j), n, x);
                     }
-                } else if let Some(op) = self.activation {
+                } else if let (Some(op), true) = (activation, const { O::GROUP == 1 }) {
                     math::apply_within(s, op, values, values, self.width);
                 }
-                j = 0;
-                while j < self.width {
+                for j in (0..self.width).step_by(LANES) {
                     let n = LANES.min(self.width - j);
-                    if let Some(with) = self.after {
+                    if let Some(with) = after {
                         let from = with.ptr.add((self.row + r) * with.row_stride + self.col + j);
                         let x = O::round(s, s.load_upto(values.add(j), n));
                         O::store(s, line.add(j), n, binary(s, with.op, x, O::load(s, from, n)));
                     } else if const { O::GROUP != 1 } {
                         O::store(s, line.add(j), n, s.load_upto(values.add(j), n));
                     }
-                    j += n;
                 }
             }
         }

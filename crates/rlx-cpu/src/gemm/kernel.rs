@@ -350,8 +350,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                     s.store(at.add((r * V + v) * LANES), sums[r][v]);
                 }
             }
-            let sums = at.cast_const();
-            s.enter_plain(Finish { e, sums, rows: R, vecs: V, c, stride, row, col, width });
+            s.enter_plain(Finish { e, sums: at, rows: R, vecs: V, c, stride, row, col, width });
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::epilogue::{Bias, Epilogue, SecondPass, binary};
+use super::epilogue::{Behind, Bias, Epilogue, binary, second_pass};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
@@ -256,14 +256,11 @@ impl<S: Simd> PanelColumns<S> {
             }
         }
         let Some(e) = g.epilogue.as_ref().filter(|e| e.quantiser.is_none()) else { return };
-        let activation = e.floats.activation.filter(|&a| bounds(a).is_none());
-        let after = e.floats.combine.filter(|x| x.after);
-        if activation.is_some() || after.is_some() {
-            let (row, col, stride) = (sums.rows.start, self.column, g.c_stride);
-            let out = g.c.cast::<f32>().wrapping_add(row * stride + col);
-            let (rows, width) = (sums.rows.len(), self.width);
-            s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
-        }
+        let (row, col, stride) = (sums.rows.start, self.column, g.c_stride);
+        let out = g.c.cast::<f32>().wrapping_add(row * stride + col);
+        let (rows, width) = (sums.rows.len(), self.width);
+        // SAFETY: the tile was just written; the caller's promise for the operand.
+        unsafe { second_pass(s, Behind::of(&e.floats), out, stride, out, stride, rows, width, row, col) };
     }
 }
 

@@ -1,5 +1,5 @@
 //! Convolution of channels-last images of f32, f16 or bf16 with few channels in a group: depthwise, where every channel has a
-//! kernel of its own, with groups of up to 64 channels, and (in f32) of images of two to four channels. Results run in vectors of channels.
+//! kernel of its own, with groups of up to 64 channels, and of images of two to four channels. Results run in vectors of channels.
 
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -12,7 +12,6 @@ use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, 
 use crate::formats;
 use crate::gemm::{Bias, Packed};
 use crate::layout::{At, Bound, Layout};
-use crate::math::bounds;
 use crate::simd::LANES;
 use crate::window::groups::{takes, takes_image};
 use crate::window::{WindowPass, Windows};
@@ -27,7 +26,7 @@ pub(crate) fn is_grouped(node: &Node, graph: &Graph) -> bool {
     let (Some(channels), Some(filters)) = (last(x), last(&node.shape)) else { return false };
     let fits = match (groups, last(w), &strides[..], &dilations[..]) {
         (1, Some(kernel), &[.., stride], &[.., dilation]) => {
-            x.dtype() == DType::F32 && x.rank() == 4 && takes_image(channels, kernel, stride, dilation)
+            x.rank() == 4 && takes_image(channels, kernel, stride, dilation)
         }
         (1, ..) => false,
         _ => channels == filters && channels.is_multiple_of(*groups) && takes(channels / groups),
@@ -110,19 +109,11 @@ pub(super) fn image(b: &Bound) -> Result<[usize; 4]> {
     }
 }
 
-/// Whether all that follows a convolution is bounds that the type can hold: what is rounded after them is what is rounded before.
-/// 16-bit floats are rounded after each op, and the region's own program does so for all others.
-fn keeps_bounds(e: &EpilogueSpec, dtype: DType) -> bool {
-    let holds = |x: f32| packed_type!(dtype, T => T::holds(x), _ => false);
-    e.activation.is_none_or(|f| bounds(f).is_some_and(|(low, high)| holds(low) && holds(high)))
-}
-
 impl StepKernel for Grouped {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (dtype, long) = (self.dtype, self.dtype == DType::F32);
-        let simple = |e: &EpilogueSpec| {
-            e.alpha == 1.0 && e.combine.is_none() && (long || e.bias.is_none() && keeps_bounds(e, dtype))
-        };
+        // A bias behind the convolution is added to the rounded sum.
+        let simple = |e: &EpilogueSpec| e.alpha == 1.0 && e.combine.is_none() && (long || e.bias.is_none());
         let (result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let ([images, h, width, inputs], [n, oh, ow, channels]) = (image(x)?, image(&result)?);

@@ -3,35 +3,37 @@
 use rlx_math::{clip, hard_swish};
 
 use super::{Function, Unary};
+use crate::gemm::Packed;
 use crate::simd::Simd;
 
 /// One of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Light {
-    /// min(max(x, lo), hi). Of a sum that is rounded to fewer bits behind it, this gives what it gives of the rounded sum.
+    /// min(max(x, lo), hi).
     Bounds { lo: f32, hi: f32 },
-    /// x·min(max(x/6 + 1/2, 0), 1), of f32 alone.
+    /// x·min(max(x/6 + 1/2, 0), 1).
     HardSwish,
-    /// x where x ≥ 0, else α·x; of f32 alone.
+    /// x where x ≥ 0, else α·x.
     LeakyRelu { alpha: f32 },
 }
 
 impl Light {
-    /// The function as one of these, of sums that are f32 (`wide`) or are rounded to less.
+    /// The function as one of these.
     #[inline(always)]
-    pub(crate) fn of(function: Unary, wide: bool) -> Option<Light> {
+    pub(crate) fn of(function: Unary) -> Option<Light> {
         match function {
-            Unary::Function(Function::HardSwish) if wide => Some(Light::HardSwish),
-            Unary::LeakyRelu { alpha } if wide => Some(Light::LeakyRelu { alpha }),
+            Unary::Function(Function::HardSwish) => Some(Light::HardSwish),
+            Unary::LeakyRelu { alpha } => Some(Light::LeakyRelu { alpha }),
             _ => bounds(function).map(|(lo, hi)| Light::Bounds { lo, hi }),
         }
     }
 
-    /// Applies the function to vectors.
+    /// Applies the function to vectors of sums, which are rounded to `T` first, and by the caller once more when they are written.
     #[inline(always)]
-    pub(crate) fn apply<S: Simd>(self, s: S, vectors: &mut [S::F]) {
+    pub(crate) fn apply<S: Simd, T: Packed>(self, s: S, vectors: &mut [S::F]) {
         // Which one is asked once, not for each vector. (Loops: a closure would be a function without the instruction set.)
         match self {
+            // A sum is within a bound if what it is rounded to is, or both are rounded to the same number: once is enough.
             Light::Bounds { lo, hi } => {
                 for x in vectors {
                     *x = clip(s, *x, lo, hi);
@@ -39,12 +41,12 @@ impl Light {
             }
             Light::HardSwish => {
                 for x in vectors {
-                    *x = hard_swish(s, *x);
+                    *x = hard_swish(s, T::round(s, *x));
                 }
             }
             Light::LeakyRelu { alpha } => {
                 for x in vectors {
-                    *x = leaky_relu(s, *x, alpha);
+                    *x = leaky_relu(s, T::round(s, *x), alpha);
                 }
             }
         }

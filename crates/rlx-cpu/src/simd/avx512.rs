@@ -41,6 +41,14 @@ pub(crate) unsafe fn run_vnni<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512::<false, true>(()))
 }
 
+/// Whether a lane is so small that VCVTNEPS2BF16 would round it to zero, which no other instruction set does.
+#[inline(always)]
+fn has_denormals(x: __m512) -> bool {
+    const DENORMAL: i32 = 0x20;
+    // SAFETY: only tokens of this module's types lead here, so the processor has AVX-512 DQ.
+    unsafe { _mm512_fpclass_ps_mask::<DENORMAL>(x) != 0 }
+}
+
 /// Writes each listed method as one expression over intrinsics.
 macro_rules! intrinsics {
     ($($name:ident($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
@@ -269,6 +277,39 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
             } else {
                 _mm256_mask_storeu_epi16(p.cast(), first(n), low)
             }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u16, n: usize, x: __m512) {
+        if BF16 && !has_denormals(x) {
+            // SAFETY: the token proves the feature; the caller promises `n` writable elements, masked lanes are not touched.
+            unsafe {
+                let low = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x));
+                if n == LANES {
+                    _mm256_storeu_si256(p.cast(), low)
+                } else {
+                    _mm256_mask_storeu_epi16(p.cast(), first(n), low)
+                }
+            }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.store_u16(p, n, self.narrow_bf16(x)) }
+        }
+    }
+    #[inline(always)]
+    fn splat_bf16(self, bits: u16) -> __m512 {
+        // SAFETY: `self` exists only where the processor has the features.
+        self.widen_bf16(unsafe { _mm512_set1_epi16(bits as i16) })
+    }
+    #[inline(always)]
+    fn round_bf16(self, x: __m512) -> __m512 {
+        if BF16 && !has_denormals(x) {
+            // SAFETY: the token proves the feature; both types are sixteen 16-bit words.
+            let low = unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x)) };
+            // SAFETY: `self` exists only where the processor has the features.
+            self.widen_bf16(unsafe { _mm512_cvtepu16_epi32(low) })
+        } else {
+            self.widen_bf16(self.narrow_bf16(x))
         }
     }
     #[inline(always)]

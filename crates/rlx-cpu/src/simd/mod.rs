@@ -268,6 +268,25 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         self.shr_i::<16>(self.bits(kept))
     }
 
+    /// Writes the nearest bf16 of the first `n ≤ 16` lanes.
+    /// # Safety
+    /// `p` must be writable for `n` elements, `n ≤ 16`.
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u16, n: usize, x: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store_u16(p, n, self.narrow_bf16(x)) }
+    }
+    /// A bf16 in all lanes.
+    #[inline(always)]
+    fn splat_bf16(self, bits: u16) -> Self::F {
+        self.splat(f32::from_bits(u32::from(bits) << 16))
+    }
+    /// Each lane rounded to the nearest bf16.
+    #[inline(always)]
+    fn round_bf16(self, x: Self::F) -> Self::F {
+        self.widen_bf16(self.narrow_bf16(x))
+    }
+
     /// The lanes of an array.
     #[inline(always)]
     fn from_array(self, a: &[f32; LANES]) -> Self::F {

@@ -203,7 +203,7 @@ impl<T: Packed> Line<'_, T> {
         unsafe {
             let out = self.pass.output.add((self.task * w.out[1] + x) * w.channels + ch);
             if let Some(function) = self.light {
-                function.apply(s, &mut acc);
+                function.apply::<S, T>(s, &mut acc);
             }
             for (i, x) in acc.into_iter().enumerate() {
                 T::store(s, out.add(i * w.channels), lanes, x);

@@ -23,7 +23,7 @@ const LARGEST: usize = 64;
 const BLOCK: usize = 512 << 10;
 
 /// The most channels of an image that are computed here as one group; from 5 on, a matmul of the windows is as fast.
-const FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 /// Whether several groups of `g` channels, in and out, are computed here; 1 is a depthwise convolution.
 pub(crate) fn takes(g: usize) -> bool {
@@ -349,7 +349,7 @@ impl<T: Packed> Vectors<'_, T> {
         unsafe {
             let out = self.pass.output.add((self.task * w.out[1] + x) * w.channels + self.ch);
             if let Some(function) = self.light {
-                function.apply(s, acc.as_flattened_mut());
+                function.apply::<S, T>(s, acc.as_flattened_mut());
             }
             for (v, acc) in acc.into_iter().enumerate() {
                 for (i, x) in acc.into_iter().enumerate() {

@@ -77,7 +77,7 @@ pub struct WindowPass<T = f32> {
     pub weights: *const T,
     /// A bias per channel.
     pub bias: Option<*const T>,
-    /// Applied to the result; if that is not f32, bounds alone.
+    /// Applied to the result.
     pub activation: Option<Unary>,
     /// The images.
     pub input: *const T,
@@ -100,7 +100,7 @@ impl<T: Packed> WindowPass<T> {
     /// Images, weights and bias must be readable and the output writable for their extents; the output must
     /// overlap nothing else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        isa.run(Lines { pass: self, tasks });
+        T::run(isa, Lines { pass: self, tasks });
     }
 
     /// The kernel's rows that are within the image, and the input's line under the first of them.
@@ -123,14 +123,14 @@ impl<T: Packed> WindowPass<T> {
     /// Applies a function that is not done in registers to an output line.
     ///
     /// # Safety
-    /// The line must be written, and of f32.
+    /// The line must be written.
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, task: usize, function: Option<Unary>) {
         if let Some(op) = function {
             let len = self.windows.out[1] * self.windows.channels;
             // SAFETY: the caller's promise.
             unsafe {
-                let line = self.output.add(task * len).cast::<f32>();
+                let line = self.output.add(task * len);
                 math::apply_within(s, op, line, line, len);
             }
         }
@@ -154,8 +154,8 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let pass = self.pass;
-        let light = pass.activation.and_then(|f| Light::of(f, const { T::GROUP == 1 }));
-        let function = pass.activation.filter(|_| light.is_none() && const { T::GROUP == 1 });
+        let light = pass.activation.and_then(Light::of);
+        let function = pass.activation.filter(|_| light.is_none());
         if pass.group > 1 {
             // SAFETY: `WindowPass::run`'s promises.
             unsafe { groups::lines(s, pass, self.tasks, light, function) };

@@ -418,7 +418,7 @@ impl RunBlock<'_> {
                     for y in 0..m.min(w.out[1] - corner.y) {
                         s.enter_plain(Finish {
                             e: &conv.epilogue,
-                            sums: at.add(y * 4 * PANEL).cast_const(),
+                            sums: at.add(y * 4 * PANEL),
                             rows: m.min(w.out[2] - corner.x),
                             vecs: PANEL / LANES,
                             c: conv.c,
