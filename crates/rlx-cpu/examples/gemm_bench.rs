@@ -96,8 +96,19 @@ impl Layers {
             let rows = Strided { ptr: self.input.as_f32().as_ptr(), row_stride: k as isize };
             let ahead = Ahead::Next(Next { b: next, depth: k, panels: gemm::panels(n) });
             let epilogue = Epilogue { activation: self.activation, ..Epilogue::NONE };
-            let g =
-                Gemm { m, n, k, rows, b, c, c_stride: n, epilogue, tile_sizes: TileSizes::DEFAULT, ahead };
+            let g = Gemm {
+                m,
+                n,
+                k,
+                rows,
+                b,
+                c,
+                c_stride: n,
+                epilogue,
+                tile_sizes: TileSizes::DEFAULT,
+                ahead,
+                wide: None,
+            };
             execute(isa, run, &g);
         }
         (2 * m * n * k * self.count) as f64 / t.elapsed().as_secs_f64() / 1e9
@@ -141,6 +152,7 @@ fn conv(isa: Isa, run: &mut Run<'_>, size: usize, c: usize, kernel: usize) -> f6
         epilogue: Epilogue::NONE,
         tile_sizes: TileSizes::DEFAULT,
         ahead: Ahead::Panels,
+        wide: None,
     };
     execute(isa, run, &g);
     let t = Instant::now();

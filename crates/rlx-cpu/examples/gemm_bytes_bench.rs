@@ -37,6 +37,7 @@ fn floats(isa: Isa, [m, k, n]: [usize; 3], rounds: usize) -> f64 {
         epilogue: Epilogue::NONE,
         tile_sizes: TileSizes::DEFAULT,
         ahead: Ahead::Panels,
+        wide: None,
     };
     // SAFETY: as above.
     rate(2 * m * n * k, rounds, || unsafe { g.run(isa, 0..g.tasks(isa)) })

@@ -116,6 +116,7 @@ impl<T: Packed> Layers<T> {
                 epilogue,
                 tile_sizes: TileSizes::DEFAULT,
                 ahead: Ahead::Next(next),
+                wide: None,
             };
             // SAFETY: every buffer covers its extents; tasks are disjoint.
             run.parallel_for(g.tasks(isa), &|range| unsafe { g.run(isa, range) });

@@ -144,7 +144,7 @@ impl BlockGemm {
         let &BlockGemm { m, n, k, rows, c, c_stride, epilogue, .. } = self;
         let rows = rows.any();
         let (b, tile_sizes) = (std::ptr::null(), TileSizes::DEFAULT);
-        Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead: Ahead::Panels }
+        Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead: Ahead::Panels, wide: None }
     }
 }
 

@@ -293,6 +293,9 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         if const { A::Element::GROUP == 1 } && !part.first {
             load_tile(s, &mut start, g.c.add(row * g.c_stride + col).cast(), g.c_stride, g.n - col);
         }
+        if let Some(wide) = g.wide.filter(|wide| wide.add) {
+            load_tile(s, &mut start, wide.sums.add(row * wide.stride + col), wide.stride, g.n - col);
+        }
         // The sums are an array of their own, touched by constant indices only: that keeps them in registers.
         let mut acc = [[s.zero(); V]; R];
         for r in 0..R {
@@ -336,6 +339,16 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
             for v in 0..V {
                 sums[r][v] = acc[r][v];
             }
+        }
+        if let Some(wide) = g.wide {
+            let out = wide.sums.add(row * wide.stride + col);
+            for r in 0..R {
+                for v in 0..V {
+                    let lanes = lanes_of(v, g.n - col);
+                    s.store_upto(out.wrapping_add(r * wide.stride + v * LANES), lanes, sums[r][v]);
+                }
+            }
+            return;
         }
         let none = Epilogue::NONE;
         let e = if part.last { &g.epilogue } else { &none };

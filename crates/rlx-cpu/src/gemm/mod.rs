@@ -26,7 +26,7 @@
 //! unsafe {
 //!     gemm::pack(b.as_ptr(), 2, 1, k, n, packed.as_mut_ptr(), 0..gemm::panels(n));
 //!     let rows = Strided { ptr: a.as_ptr(), row_stride: 3 };
-//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, tile_sizes: TileSizes::DEFAULT, ahead: Ahead::Panels };
+//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, tile_sizes: TileSizes::DEFAULT, ahead: Ahead::Panels, wide: None };
 //!     g.run(isa, 0..g.tasks(isa));
 //! }
 //! assert_eq!(c, [4.0, 5.0, 10.0, 11.0]);
@@ -100,6 +100,19 @@ pub struct Gemm<R: Rows> {
     pub tile_sizes: TileSizes,
     /// What is moved towards the cache meanwhile.
     pub ahead: Ahead,
+    /// Where the sums go instead of to C, as they are.
+    pub wide: Option<Wide>,
+}
+
+/// Sums in f32, whatever the elements are that are multiplied.
+#[derive(Debug, Clone, Copy)]
+pub struct Wide {
+    /// Row-major.
+    pub sums: *mut f32,
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Whether sums start from what is there, rather than from zero.
+    pub add: bool,
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
@@ -159,13 +172,13 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     ///
     /// # Safety
     /// Every row of A must be readable for `k` elements per tap, `b` must hold `packed_words(k, n)` packed
-    /// words per tap, the m×n elements of C must be writable and, like those of the epilogue's
+    /// words per tap, the m×n elements of C (or of the wide sums) must be writable and, like those of the epilogue's
     /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
-        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, .. } = *self;
-        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, ahead };
+        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, wide, .. } = *self;
+        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, ahead, wide };
         R::Element::run(isa, RunTasks { gemm: &any, tasks });
     }
 }
@@ -271,7 +284,9 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
     let (taps, groups) = (g.rows.taps(), groups::<R::Element>(g.k));
     let depth = groups * taps;
     // Partial sums in C need C to themselves and its type to hold them.
-    let in_place = g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c)) || R::Element::GROUP != 1;
+    let in_place = g.wide.is_some()
+        || g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c))
+        || R::Element::GROUP != 1;
     let most = if in_place { usize::MAX } else { BLOCK_DEPTH };
     // SAFETY: the caller's promises; offsets stay within panel and row.
     unsafe {

@@ -73,6 +73,7 @@ impl Case {
             epilogue,
             tile_sizes,
             ahead: Ahead::Next(Next { b: packed.as_ptr(), depth: self.k, panels: panels(self.n) }),
+            wide: None,
         };
         let tasks = g.tasks(isa);
         for part in 0..parts {
@@ -187,6 +188,7 @@ fn a_residual_may_be_the_result_itself() {
             epilogue,
             tile_sizes: TileSizes::DEFAULT,
             ahead: Ahead::Panels,
+            wide: None,
         };
         // SAFETY: the vectors cover the extents.
         unsafe { g.run(isa, 0..g.tasks(isa)) };
@@ -238,6 +240,7 @@ fn nan_stays_in_its_row_and_one_or_two_threads_give_the_same_bits() {
             epilogue: Epilogue::NONE,
             tile_sizes: TileSizes::DEFAULT,
             ahead: Ahead::Panels,
+            wide: None,
         };
         // SAFETY: the vectors cover the extents, and tasks are disjoint.
         pool.enter(Wake::Yes).parallel_for(g.tasks(isa), &|range| unsafe { g.run(isa, range) });
@@ -329,7 +332,19 @@ fn check_convolution(rng: &mut Rng, [volumes, c, oc]: [usize; 3], rows: ConvRows
         let mut out = vec![0.0f32; m * oc];
         let (b, epilogue) = (packed.as_ptr(), Epilogue::NONE);
         let (c_stride, tile_sizes, ahead) = (oc, TileSizes::DEFAULT, Ahead::Panels);
-        let g = Gemm { m, n: oc, k: c, rows, b, c: out.as_mut_ptr(), c_stride, epilogue, tile_sizes, ahead };
+        let g = Gemm {
+            m,
+            n: oc,
+            k: c,
+            rows,
+            b,
+            c: out.as_mut_ptr(),
+            c_stride,
+            epilogue,
+            tile_sizes,
+            ahead,
+            wide: None,
+        };
         let tasks = g.tasks(isa);
         // SAFETY: the vectors cover the extents.
         unsafe {

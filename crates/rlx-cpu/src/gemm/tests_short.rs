@@ -84,6 +84,7 @@ impl<T: Half> Case<T> {
             epilogue,
             tile_sizes: TileSizes::DEFAULT,
             ahead: Ahead::Panels,
+            wide: None,
         };
         let tasks = g.tasks(isa);
         for part in 0..parts {

@@ -1,19 +1,22 @@
 //! Attention: for each head and block of queries, scores, softmax and the weighted sum of the values.
 //!
-//! A task packs the keys and values of its head into its thread's scratch and multiplies on the packed
-//! kernel; the scores of a block of queries stay in the cache between the two matmuls. Operands of 16-bit floats
-//! are widened as they are packed, and everything within is f32: scores and weights are not rounded. Heads are found
-//! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing
-//! gives 0. A few queries, as of a decoder with a cache, read keys and values where they are ([`direct`]). What a gather before it
-//! would pick from a table it finds there itself ([`gathered`]).
+//! A task packs the keys and values of its head into its thread's scratch and multiplies on the packed kernel, some keys after the
+//! other, so that all it works on stays in the cache ([`streaming`]). A few queries, as of a decoder with a cache, read keys and values
+//! where they are ([`direct`]). What a gather before it would pick from a table it finds there itself ([`gathered`]). Heads are found
+//! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing gives 0.
+//!
+//! Scores are f32. 16-bit floats are widened as they are read; bf16 is multiplied as it is where the processor has its products and there
+//! are many queries, and weights are rounded to bf16 there.
 
 mod direct;
 mod gathered;
 mod heads;
 mod mask;
+mod streaming;
 
 use std::ops::Range;
 
+use half::bf16;
 use rlx_ir::op::{MaskKind, Unseen};
 use rlx_ir::{DType, Error, Graph, Node, Op, Result};
 use rlx_opt::Claim;
@@ -22,16 +25,14 @@ use self::gathered::{Operand, Rows, Slices, Source};
 pub(crate) use self::gathered::{Reads, fuses, reads};
 use self::heads::Heads;
 use self::mask::{AddMask, MaskRow, apply_mask};
+use self::streaming::BLOCK;
 use super::elementwise::halves::{Conversion, convert, widen_strided};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
-use crate::gemm::{self, Ahead, Epilogue, Gemm, Strided, TileSizes};
+use crate::gemm::Strided;
 use crate::isa::Isa;
 use crate::layout::{At, Layout};
 use crate::rows::{self, Softmax};
-
-/// Queries of a task.
-const BLOCK: usize = 128;
 
 /// Whether operands are of f32, f16 or bf16.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -69,6 +70,7 @@ pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Bo
         tables,
         mask,
         dtype,
+        has_bf16: cx.isa.has_bf16(),
         heads,
         head_dim,
         kind,
@@ -89,20 +91,20 @@ struct Bindings {
     /// Where keys and values are that a gather would have put there.
     slices: [Option<Slices>; 2],
     mask: Option<(At, Layout)>,
-    /// Elements of scratch for packed keys, packed values, scores, and what 16-bit operands are widened into:
-    /// queries, keys or values, the mask's row.
-    parts: [usize; 6],
+    /// Elements of scratch for packed keys, packed values, scores, what 16-bit operands are widened into (queries, keys or values, the
+    /// mask's row), sums, and what is known of their rows.
+    parts: [usize; 8],
+    /// The type of products.
+    multiplied: DType,
     /// Whether keys and values are read where they are.
     direct: bool,
     worth: bool,
 }
 
 impl Bindings {
-    /// Scratch of an attention that packs nothing: for scores, for what is widened of queries, and of keys and values, and for the
-    /// mask's row.
-    fn direct_scratch(&self, scratch: *mut f32) -> [*mut f32; 4] {
-        let behind = |parts: usize| scratch.wrapping_add(self.parts[..parts].iter().sum());
-        [behind(2), behind(3), behind(4), behind(5)]
+    /// Where the parts of scratch are.
+    fn scratch(&self, scratch: *mut f32) -> [*mut f32; 8] {
+        std::array::from_fn(|part| scratch.wrapping_add(self.parts[..part].iter().sum()))
     }
 
     /// Calls `each` with heads that share their keys, in turn, and their item of the batch.
@@ -130,6 +132,8 @@ struct Attention {
     /// Which of the step's inputs is the mask.
     mask: Option<usize>,
     dtype: DType,
+    /// Whether the processor has products of bf16.
+    has_bf16: bool,
     heads: usize,
     head_dim: usize,
     kind: MaskKind,
@@ -175,26 +179,32 @@ impl StepKernel for Attention {
             }
             None => None,
         };
-        let size = |k: usize, n: usize| gemm::packed_len(k, n).ok_or_else(too_large);
         let whole_vectors = |n: usize| n.checked_next_multiple_of(16).ok_or_else(too_large);
-        let wide = |n: usize| if self.dtype == DType::F32 { Ok(0) } else { whole_vectors(n) };
         let direct = sq <= direct::FEW && (k.strides[3] == 1 || d == 1) && (v.strides[3] == 1 || dv == 1);
+        let as_it_is = self.dtype == DType::BF16 && self.has_bf16 && !direct;
+        let multiplied = if as_it_is { DType::BF16 } else { DType::F32 };
+        let wide = |n: usize| if self.dtype == multiplied { Ok(0) } else { whole_vectors(n) };
         let block = if direct { direct::together(sq, h / kh) } else { sq.min(BLOCK) };
-        let scores = block.checked_mul(sk).ok_or_else(too_large)?;
-        let packed = |k: usize, n: usize| if direct { Ok(0) } else { size(k, n) };
+        let scores = block.checked_mul(if direct { sk } else { streaming::keys_at_once(sk) });
+        let sizes = if direct { [Some(0); 2] } else { streaming::packed_sizes(multiplied, d, sk, dv) };
+        let rows = |n: usize| if direct { Ok(0) } else { block.checked_mul(n).ok_or_else(too_large) };
+        let lines = [d, dv].map(|n| sk.saturating_mul(n));
         let parts = [
-            packed(d, sk)?,
-            packed(sk, dv)?,
-            whole_vectors(scores)?,
+            sizes[0].ok_or_else(too_large)?,
+            sizes[1].ok_or_else(too_large)?,
+            whole_vectors(scores.ok_or_else(too_large)?)?,
             wide(block.checked_mul(d.max(dv)).ok_or_else(too_large)?)?,
             // Direct, keys and values are there at one time.
-            whole_vectors(self.lines([d, dv].map(|n| sk.saturating_mul(n)), &slices, direct))?,
+            whole_vectors(self.lines(lines, &slices, direct, multiplied))?,
             whole_vectors(sk)?,
+            whole_vectors(rows(dv)?)?,
+            whole_vectors(rows(2)?)?,
         ];
         let elements = parts.iter().try_fold(0usize, |all, &part| all.checked_add(part));
         let thread_scratch = elements.and_then(|n| n.checked_mul(size_of::<f32>())).ok_or_else(too_large)?;
         let nanos = (b * h * sq) as f64 * sk as f64 * ((d + dv) as f64 / 30.0 + 0.35);
-        self.bound = Some(Bindings { q, k, v, y, slices, mask, parts, direct, worth: nanos > WORTH_NANOS });
+        let worth = nanos > WORTH_NANOS;
+        self.bound = Some(Bindings { q, k, v, y, slices, mask, parts, multiplied, direct, worth });
         let shared_scratch = places * size_of::<u64>();
         Ok(Needs { thread_scratch, shared_scratch, nanos })
     }
@@ -222,9 +232,15 @@ impl StepKernel for Attention {
             }
             for unit in range {
                 let (head, block) = (unit / blocks, unit % blocks);
+                let place = (head / h, head % h, block);
                 // SAFETY: views are within their buffers, scratch has room for the parts, and each task
                 // writes rows of its own.
-                unsafe { self.task(s, &run, scratch.cast(), (head / h, head % h, block), &mut packed) }
+                unsafe {
+                    match s.multiplied {
+                        DType::BF16 => self.block::<bf16>(s, &run, scratch.cast(), place, &mut packed),
+                        _ => self.block::<f32>(s, &run, scratch.cast(), place, &mut packed),
+                    }
+                }
             }
         });
         Ok(())
@@ -264,155 +280,19 @@ impl InScratch {
 }
 
 impl Attention {
-    /// Elements of scratch for keys and values of a head, so many elements each, that are no f32s, or slices of a table that are
-    /// packed. Those that are not packed are there at one time, `both` of them.
-    fn lines(&self, elements: [usize; 2], slices: &[Option<Slices>; 2], both: bool) -> usize {
-        let moved = |slices: &Option<Slices>| self.dtype != DType::F32 || (slices.is_some() && !both);
+    /// Elements of scratch for keys and values of a head, so many elements each, that are not of the type of products, or slices of a table
+    /// that are packed. Those that are not packed are there at one time, `both` of them.
+    fn lines(
+        &self,
+        elements: [usize; 2],
+        slices: &[Option<Slices>; 2],
+        both: bool,
+        multiplied: DType,
+    ) -> usize {
+        let moved = |slices: &Option<Slices>| self.dtype != multiplied || (slices.is_some() && !both);
         let [k, v] = [0, 1].map(|i| if moved(&slices[i]) { elements[i] } else { 0 });
         // Values have their place behind the keys.
         if both && v > 0 { elements[0].saturating_add(v) } else { k.max(v) }
-    }
-
-    /// One block of queries of one head. `packed` says whose keys and values are in scratch.
-    ///
-    /// # Safety
-    /// The bindings must be those of this run: operands readable for their dimensions, slices found, the scratch writable for all parts,
-    /// and the block's rows of the result writable and no other thread's.
-    unsafe fn task(
-        &self,
-        s: &Bindings,
-        run: &Run,
-        scratch: *mut f32,
-        (b, h, block): (usize, usize, usize),
-        packed: &mut Option<InScratch>,
-    ) {
-        let ([_, heads, sq, d], [_, kv_heads, sk, _], dv) = (s.q.dims, s.k.dims, s.v.dims[3]);
-        let (kv, isa) = (h / (heads / kv_heads), run.isa);
-        let (keys, values) = (scratch, scratch.wrapping_add(s.parts[0]));
-        let scores = values.wrapping_add(s.parts[1]);
-        let wide = scores.wrapping_add(s.parts[2]);
-        let wide_row = wide.wrapping_add(s.parts[3] + s.parts[4]);
-        let (first, rows) = (block * BLOCK, BLOCK.min(sq - block * BLOCK));
-        let size = self.dtype.size_bytes() as isize;
-        let at = |p: Shared<u8>, h: &Heads, head: usize, row: usize| {
-            p.get().wrapping_offset((h.head(b, head) + row as isize * h.strides[2]) * size)
-        };
-        // SAFETY: the caller's promise.
-        unsafe {
-            if !packed.as_ref().is_some_and(|p| p.holds((b, kv), sk)) {
-                let turned = wide.wrapping_add(s.parts[3]);
-                self.pack_head(s, run, 0, (b, kv), keys, turned);
-                self.pack_head(s, run, 1, (b, kv), values, turned);
-                *packed = Some(InScratch { head: (b, kv), rows: sk });
-            }
-            let queries = self.rows(isa, at(run.q, &s.q, h, first), s.q.strides[2], [rows, d], wide);
-            let to_scores = Gemm {
-                m: rows,
-                n: sk,
-                k: d,
-                rows: queries,
-                b: keys,
-                c: scores,
-                c_stride: sk,
-                epilogue: Epilogue { alpha: self.scale, ..Epilogue::NONE },
-                tile_sizes: TileSizes::DEFAULT,
-                ahead: Ahead::Panels,
-            };
-            to_scores.run(isa, 0..to_scores.tasks(isa));
-            for row in 0..rows {
-                let (place, row) = ((b, h, first + row), scores.wrapping_add(row * sk));
-                let visible = self.visible(s, place.2);
-                std::slice::from_raw_parts_mut(row, sk)[visible..].fill(self.nothing(visible));
-                self.weigh(s, run, row, wide_row, place, 0..visible);
-            }
-            let c = at(run.y, &s.y, h, first);
-            let narrow = self.dtype != DType::F32;
-            let (out, c_stride) = if narrow { (wide, dv) } else { (c.cast(), s.y.strides[2] as usize) };
-            let to_result = Gemm {
-                m: rows,
-                n: dv,
-                k: sk,
-                rows: Strided { ptr: scores, row_stride: sk as isize },
-                b: values,
-                c: out,
-                c_stride,
-                epilogue: Epilogue::NONE,
-                tile_sizes: TileSizes::DEFAULT,
-                ahead: Ahead::Panels,
-            };
-            to_result.run(isa, 0..to_result.tasks(isa));
-            for row in 0..if narrow { rows } else { 0 } {
-                let to = c.wrapping_offset(row as isize * s.y.strides[2] * size);
-                convert(isa, Conversion::Narrow, self.dtype, wide.wrapping_add(row * dv).cast(), to, dv);
-            }
-        }
-    }
-
-    /// Packs the keys (`of` 0), as columns, or the values (1) of a head, as rows. `turned` has room for them.
-    ///
-    /// # Safety
-    /// The bindings must be those of this run: the operand readable for its dimensions, its slices found, and `to` and `turned` writable for
-    /// the head, packed and as rows.
-    unsafe fn pack_head(
-        &self,
-        s: &Bindings,
-        run: &Run,
-        of: usize,
-        (b, kv): (usize, usize),
-        to: *mut f32,
-        turned: *mut f32,
-    ) {
-        let (heads, base) = if of == 0 { (&s.k, run.k) } else { (&s.v, run.v) };
-        let ([.., rows, columns], [.., row, column]) = (heads.dims, heads.strides);
-        let [k, n] = if of == 0 { [columns, rows] } else { [rows, columns] };
-        let turn = |row: isize, column: isize| if of == 0 { [column, row] } else { [row, column] };
-        // SAFETY: the head's rows are readable and both places have room for them, as the caller promises; `turn` gives the strides of the
-        // matrix that is packed.
-        unsafe {
-            match &s.slices[of] {
-                Some(slices) => {
-                    let (operands, at) = self.sliced(s, run, of, (b, kv));
-                    slices.copy(run.isa, operands, at, [rows, columns], turned);
-                    let [row, column] = turn(columns as isize, 1);
-                    gemm::pack(turned.cast_const(), row, column, k, n, to, 0..gemm::panels(n));
-                }
-                None => {
-                    let from =
-                        base.get().wrapping_offset(heads.head(b, kv) * self.dtype.size_bytes() as isize);
-                    self.pack(run.isa, from, turn(row, column), [k, n], to, turned);
-                }
-            }
-        }
-    }
-
-    /// Packs the `k`×`n` matrix at `from`, of these row and column strides, as f32. `turned` has room for it.
-    ///
-    /// # Safety
-    /// The matrix must be readable, and `to` and `turned` writable for it.
-    unsafe fn pack(
-        &self,
-        isa: Isa,
-        from: *const u8,
-        [row, column]: [isize; 2],
-        [k, n]: [usize; 2],
-        to: *mut f32,
-        turned: *mut f32,
-    ) {
-        let panels = 0..gemm::panels(n);
-        // SAFETY: the caller's promise; one of the two strides is that of neighbours where it can be.
-        unsafe {
-            if self.dtype == DType::F32 {
-                return gemm::pack(from.cast::<f32>(), row, column, k, n, to, panels);
-            }
-            let (by_column, lines, len) = if row == 1 { (true, n, k) } else { (false, k, n) };
-            let (step, stride) = if by_column { (column, row) } else { (row, column) };
-            for line in 0..lines {
-                let source = from.wrapping_offset(line as isize * step * self.dtype.size_bytes() as isize);
-                widen_strided(isa, self.dtype, source, stride, turned.wrapping_add(line * len), len);
-            }
-            let (row, column) = if by_column { (1, len as isize) } else { (len as isize, 1) };
-            gemm::pack(turned.cast_const(), row, column, k, n, to, panels);
-        }
     }
 
     /// Rows of f32: where they are, or widened into `wide`.
@@ -494,6 +374,12 @@ impl Attention {
         }
     }
 
+    /// Where a row of a head's queries or results is.
+    fn row_of(&self, p: Shared<u8>, of: &Heads, (b, h, row): (usize, usize, usize)) -> *mut u8 {
+        let place = of.head(b, h) + row as isize * of.strides[2];
+        p.get().wrapping_offset(place * self.dtype.size_bytes() as isize)
+    }
+
     /// How many keys a query may see, before any mask of its own.
     fn visible(&self, s: &Bindings, query: usize) -> usize {
         let (sq, sk) = (s.q.dims[2], s.k.dims[2]);
@@ -543,6 +429,42 @@ impl Attention {
         Some(MaskRow { first, stride: stride[3], dtype })
     }
 
+    /// Scales the scores of one query for the keys from `start` on, and masks them. `wide` has room for a row of the mask.
+    ///
+    /// # Safety
+    /// The mask must be readable, and `wide` writable for as many scores.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn mask(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        row: &mut [f32],
+        wide: *mut f32,
+        place: (usize, usize, usize),
+        start: usize,
+        scale: f32,
+    ) {
+        let Some(mask) = self.mask_row(s, run.mask, place) else {
+            row.iter_mut().for_each(|x| *x *= scale);
+            return;
+        };
+        let size = mask.dtype.size_bytes() as isize;
+        let from = mask.first.wrapping_offset(start as isize * mask.stride * size);
+        // SAFETY: the caller's promise: the mask broadcasts onto all scores.
+        unsafe {
+            if self.bool_mask {
+                row.iter_mut().for_each(|x| *x *= scale);
+                return apply_mask(row, from, mask.stride);
+            }
+            let direct = self.dtype == DType::F32 && mask.stride == 1;
+            if !direct {
+                widen_strided(run.isa, self.dtype, from, mask.stride, wide, row.len());
+            }
+            let mask = if direct { from.cast::<f32>() } else { wide.cast_const() };
+            run.isa.run(AddMask { row, scale, mask });
+        }
+    }
+
     /// Turns the scores of one query into weights, in these columns.
     ///
     /// # Safety
@@ -560,20 +482,7 @@ impl Attention {
         unsafe {
             let isa = run.isa;
             let row = std::slice::from_raw_parts_mut(scores.wrapping_add(columns.start), columns.len());
-            if let Some(mask) = self.mask_row(s, run.mask, place) {
-                let size = mask.dtype.size_bytes() as isize;
-                let from = mask.first.wrapping_offset(columns.start as isize * mask.stride * size);
-                if self.bool_mask {
-                    apply_mask(row, from, mask.stride);
-                } else {
-                    let direct = self.dtype == DType::F32 && mask.stride == 1;
-                    if !direct {
-                        widen_strided(isa, self.dtype, from, mask.stride, wide, row.len());
-                    }
-                    let mask = if direct { from.cast::<f32>() } else { wide.cast_const() };
-                    isa.run(AddMask { row: &mut *row, mask });
-                }
-            }
+            self.mask(s, run, row, wide, place, columns.start, 1.0);
             if row.is_empty() {
                 return;
             }

@@ -521,6 +521,7 @@ impl Conv {
             epilogue: self.epilogue(cx, s, group),
             tile_sizes: self.tile_sizes,
             ahead: cx.ahead(self.next),
+            wide: None,
         }
     }
 

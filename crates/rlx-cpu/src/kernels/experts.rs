@@ -389,6 +389,7 @@ impl Grouped {
                 epilogue: Epilogue::NONE,
                 tile_sizes: TileSizes::DEFAULT,
                 ahead: Ahead::Panels,
+                wide: None,
             };
             // SAFETY: the rows are in scratch, which nothing else uses; the matrix is packed.
             unsafe { run_gemm(cx, cx.isa, worth, &g) };

@@ -307,6 +307,7 @@ impl MatMul {
             epilogue,
             tile_sizes: self.tile_sizes,
             ahead: cx.ahead(None),
+            wide: None,
         }
     }
 

@@ -175,6 +175,7 @@ impl MatMulPair {
             epilogue: places.epilogue(cx),
             tile_sizes: self.tile_sizes,
             ahead: cx.ahead(None),
+            wide: None,
         }
     }
 

@@ -337,6 +337,7 @@ impl Recurrent {
             epilogue: Epilogue { combine, ..Epilogue::NONE },
             tile_sizes: TileSizes::DEFAULT,
             ahead: Ahead::Panels,
+            wide: None,
         };
         // SAFETY: the caller's promise; states, gates and weights do not overlap.
         unsafe { run_gemm(cx, cx.isa, plan.worth_threads, &g) };

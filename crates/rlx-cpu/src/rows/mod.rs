@@ -12,6 +12,7 @@
 
 mod gates;
 mod norm;
+mod online;
 mod reduce;
 mod softmax;
 #[cfg(test)]
@@ -19,5 +20,6 @@ mod tests;
 
 pub use gates::{GateRow, Gates, gate_row};
 pub use norm::{Norm, normalize};
+pub use online::{Piece, RowState, Sums, divide, weigh};
 pub use reduce::{Columns, Reduction, Rows, reduce, reduce_columns, reduce_rows};
 pub use softmax::{Softmax, softmax, softmax_in_place};

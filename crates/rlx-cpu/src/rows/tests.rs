@@ -238,3 +238,57 @@ fn norms_are_right_also_far_from_zero() {
         }
     }
 }
+
+/// The softmax of a row in pieces, times a column of values: what `weigh` and `divide` make of it.
+fn in_pieces(isa: Isa, scores: &[f32], values: &[f32], piece: usize, guard: bool) -> f32 {
+    let (mut states, mut sums, mut y) = ([RowState::EMPTY], [0.0f32], [7.0f32]);
+    for (scores, values) in scores.chunks(piece).zip(values.chunks(piece)) {
+        let mut weights = scores.to_vec();
+        let piece = Piece {
+            scores: weights.as_mut_ptr(),
+            stride: weights.len(),
+            rows: 1,
+            columns: weights.len(),
+            seen: weights.len() as isize,
+            grows: 0,
+            scale: 0.5,
+            states: states.as_mut_ptr(),
+            sums: sums.as_mut_ptr(),
+            width: 1,
+        };
+        // SAFETY: the arrays are as long as that.
+        unsafe { weigh::<f32>(isa, piece) };
+        sums[0] += weights.iter().zip(values).map(|(w, v)| w * v).sum::<f32>();
+    }
+    let (sums, states) = (sums.as_ptr(), states.as_ptr());
+    let sums = Sums { sums, width: 1, states, rows: 1, unseen: -1.0, guard, y: y.as_mut_ptr(), stride: 1 };
+    // SAFETY: as above.
+    unsafe { divide(isa, sums) };
+    y[0]
+}
+
+#[test]
+fn a_softmax_in_pieces_is_that_of_the_row() {
+    let mut rng = Rng::new(35);
+    for n in [1, 5, 16, 40, 100] {
+        let scores: Vec<f32> = (0..n).map(|_| rng.uniform(-40.0, 40.0)).collect();
+        let values = rng.vec(n);
+        let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f64> = scores.iter().map(|&s| (0.5 * f64::from(s - largest)).exp()).collect();
+        let sum: f64 = weights.iter().zip(&values).map(|(w, &v)| w * f64::from(v)).sum();
+        let want = sum / weights.iter().sum::<f64>();
+        for isa in Isa::available() {
+            for piece in [1, 7, 16, 64] {
+                assert_close(&[in_pieces(isa, &scores, &values, piece, false)], &[want], 1e-5, "pieces");
+                let mut odd = scores.clone();
+                for number in [f32::NAN, f32::INFINITY] {
+                    odd[n / 2] = number;
+                    assert!(in_pieces(isa, &odd, &values, piece, false).is_nan(), "{number}");
+                    assert_eq!(in_pieces(isa, &odd, &values, piece, true), 0.0, "{number}");
+                }
+                let none = vec![f32::NEG_INFINITY; n];
+                assert_eq!(in_pieces(isa, &none, &values, piece, true), -1.0);
+            }
+        }
+    }
+}

@@ -386,6 +386,7 @@ impl RunBlock<'_> {
                 epilogue: Epilogue::NONE,
                 tile_sizes: conv.tile_sizes,
                 ahead: if last { conv.ahead } else { conv.ahead.then(next) },
+                wide: None,
             };
             let tasks = 0..gemm.tiling(S::GEMM_ROWS).tasks();
             s.enter(RunTasks { gemm: &gemm, tasks });

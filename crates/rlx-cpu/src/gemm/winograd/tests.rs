@@ -152,6 +152,7 @@ impl Case {
                 epilogue: self.epilogue(),
                 tile_sizes: TileSizes::DEFAULT,
                 ahead: Ahead::Panels,
+                wide: None,
             };
             gemm.run(isa, 0..gemm.tasks(isa));
         }

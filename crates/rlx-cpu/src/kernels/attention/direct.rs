@@ -84,12 +84,8 @@ impl Attention {
     ) {
         let ([_, all, sq, d], [_, kv_heads, sk, _], dv) = (s.q.dims, s.k.dims, s.v.dims[3]);
         let (kv, isa, count) = (heads.start / (all / kv_heads), run.isa, heads.len() * sq);
-        let [scores, wide, turned, wide_row] = s.direct_scratch(scratch);
-        let size = self.dtype.size_bytes() as isize;
-        let at = |p: Shared<u8>, of: &Heads, i: usize| {
-            let place = of.head(b, heads.start + i / sq) + (i % sq) as isize * of.strides[2];
-            p.get().wrapping_offset(place * size)
-        };
+        let [_, _, scores, wide, turned, wide_row, ..] = s.scratch(scratch);
+        let at = |p: Shared<u8>, of: &Heads, i: usize| self.row_of(p, of, (b, heads.start + i / sq, i % sq));
         let narrow = self.dtype != DType::F32;
         // SAFETY: the caller's promise: rows of keys and values are contiguous, and scratch has room for all of them.
         unsafe {

@@ -14,7 +14,7 @@ use rlx_ir::{DType, Extent, Graph, Node, NodeId, Op, Result};
 use rlx_opt::Claim;
 
 use super::Heads;
-use crate::gemm::Strided;
+use crate::gemm::{Packed, Strided};
 use crate::isa::Isa;
 use crate::kernels::elementwise::halves::{Conversion, convert};
 use crate::kernels::indices::{self, Indices, Misses};
@@ -247,28 +247,30 @@ impl Slices {
         }
     }
 
-    /// Copies or widens the first `rows` rows, of `columns` elements each, into `to`.
+    /// Copies the first `rows` rows, of `columns` elements each, into `to`, or widens them where `T` is f32 and the table's type is not.
     ///
     /// # Safety
-    /// As [`Rows::runs`]; the table must be readable, and `to` writable for all rows.
-    pub(super) unsafe fn copy(
+    /// As [`Rows::runs`]; the table must be readable, and `to` writable for all rows. `T` must be the table's type or f32.
+    pub(super) unsafe fn copy<T: Packed>(
         &self,
         isa: Isa,
         operands: [*const u8; 2],
         (first, stride): (usize, usize),
         [rows, columns]: [usize; 2],
-        to: *mut f32,
+        to: *mut T,
     ) {
+        let size = self.dtype.size_bytes();
         let rows = if columns == 0 { 0 } else { rows };
         let each = |row: usize, from: *const u8, rows: usize| {
             for i in 0..rows {
-                let from = from.wrapping_add(i * stride * self.dtype.size_bytes());
+                let from = from.wrapping_add(i * stride * size);
                 let to = to.wrapping_add((row + i) * columns);
                 // SAFETY: the caller's promise: a row is whole within its slice.
                 unsafe {
-                    match self.dtype {
-                        DType::F32 => std::ptr::copy_nonoverlapping(from.cast::<f32>(), to, columns),
-                        dtype => convert(isa, Conversion::Widen, dtype, from, to.cast(), columns),
+                    if size_of::<T>() == size {
+                        std::ptr::copy_nonoverlapping(from.cast::<T>(), to, columns);
+                    } else {
+                        convert(isa, Conversion::Widen, self.dtype, from, to.cast(), columns);
                     }
                 }
             }

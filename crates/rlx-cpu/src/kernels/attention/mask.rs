@@ -54,9 +54,10 @@ impl MaskRow {
     }
 }
 
-/// Adds a contiguous row of the mask to a row of scores.
+/// Scales a row of scores and adds a contiguous row of the mask.
 pub(super) struct AddMask<'a> {
     pub(super) row: &'a mut [f32],
+    pub(super) scale: f32,
     pub(super) mask: *const f32,
 }
 
@@ -66,14 +67,14 @@ impl Kernel for AddMask<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (row, len) = (self.row.as_mut_ptr(), self.row.len());
-        let whole = len / LANES * LANES;
+        let (whole, scale) = (len / LANES * LANES, s.splat(self.scale));
         for i in (0..whole).step_by(LANES) {
             // SAFETY: i + LANES ≤ len, which the mask's row is readable for, too.
-            unsafe { s.store(row.add(i), s.add(s.load(row.add(i)), s.load(self.mask.add(i)))) };
+            unsafe { s.store(row.add(i), s.mul_add(s.load(row.add(i)), scale, s.load(self.mask.add(i)))) };
         }
         for i in whole..len {
             // SAFETY: i < len.
-            unsafe { *row.add(i) += *self.mask.add(i) };
+            unsafe { *row.add(i) = *row.add(i) * self.scale + *self.mask.add(i) };
         }
     }
 }

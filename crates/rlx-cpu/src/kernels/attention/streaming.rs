@@ -1,0 +1,248 @@
+//! Attention of many queries: a block of them and some keys at a time (Dao et al. 2022, "FlashAttention").
+//!
+//! ```text
+//! for each head:            pack its keys and values               (once for all blocks of the thread)
+//!   for each block:         128 queries
+//!     for some keys:        scores = q·kᵀ  →  weights, relative to the largest score so far  →  sums += weights·v
+//!     divide the sums by the sum of the weights
+//! ```
+//!
+//! Scores of a block, some keys and values and the sums are half a megabyte, however many keys there are. Where a query's largest score
+//! grows, its sums are scaled to it (`rows::weigh`). Keys that no query of the block may see are left out.
+
+use rlx_ir::DType;
+use rlx_ir::op::{MaskKind, Unseen};
+
+use super::{Attention, Bindings, InScratch, Run};
+use crate::gemm::{self, Ahead, Epilogue, Gemm, PANEL, Packed, Strided, TileSizes, Wide};
+use crate::isa::Isa;
+use crate::kernels::elementwise::halves::widen_strided;
+use crate::kernels::packed_type;
+use crate::rows::{self, Piece, RowState, Sums};
+
+/// Queries of a task.
+pub(super) const BLOCK: usize = 128;
+
+/// The most keys at a time.
+const KEYS: usize = 6 * PANEL;
+
+/// How many keys there are at a time: whole panels, about equally many each time.
+pub(super) fn keys_at_once(keys: usize) -> usize {
+    let times = keys.div_ceil(KEYS).max(1);
+    keys.div_ceil(times).next_multiple_of(PANEL)
+}
+
+/// A matrix of keys or values, a row for each.
+struct Lines<T> {
+    first: *const T,
+    row: isize,
+    column: isize,
+}
+
+impl Attention {
+    /// One block of queries of one head, of products of `T`. `packed` says whose keys and values are in scratch.
+    ///
+    /// # Safety
+    /// The bindings must be those of this run, and for products of `T`: operands readable for their dimensions, slices found, the scratch
+    /// writable for all parts, and the block's rows of the result writable and no other thread's.
+    pub(super) unsafe fn block<T: Packed>(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        scratch: *mut f32,
+        (b, h, block): (usize, usize, usize),
+        packed: &mut Option<InScratch>,
+    ) {
+        let ([_, heads, sq, d], [_, kv_heads, sk, _], dv) = (s.q.dims, s.k.dims, s.v.dims[3]);
+        let (kv, isa, at_once) = (h / (heads / kv_heads), run.isa, keys_at_once(sk));
+        let [keys, values, scores, wide, lines, mask_row, sums, states] = s.scratch(scratch);
+        let states = states.cast::<RowState>();
+        let first = block * BLOCK;
+        let rows = BLOCK.min(sq - first);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !packed.as_ref().is_some_and(|p| p.holds((b, kv), sk)) {
+                self.pack::<T>(s, run, (b, kv), [keys, values], lines);
+                *packed = Some(InScratch { head: (b, kv), rows: sk });
+            }
+            let from = self.row_of(run.q, &s.q, (b, h, first));
+            let row_stride = s.q.strides[2];
+            let queries = if s.multiplied == self.dtype {
+                Strided { ptr: from.cast::<T>().cast_const(), row_stride }
+            } else {
+                let wide = self.rows(isa, from, row_stride, [rows, d], wide);
+                Strided { ptr: wide.ptr.cast::<T>(), row_stride: wide.row_stride }
+            };
+            std::slice::from_raw_parts_mut(states, rows).fill(RowState::EMPTY);
+            let most = self.visible(s, first + rows - 1);
+            for start in (0..most).step_by(at_once) {
+                let columns = at_once.min(sk - start);
+                let b_keys = keys.wrapping_add(start * gemm::groups::<T>(d));
+                let to_scores = Wide { sums: scores, stride: at_once, add: false };
+                product(isa, queries, b_keys, [rows, columns, d], to_scores);
+                let scale = self.scaled(s, run, scores, mask_row, [b, h, first, start], [rows, columns]);
+                let (seen, grows) = match self.kind {
+                    MaskKind::Causal => ((first + 1 + sk) as isize - (sq + start) as isize, 1),
+                    _ => (columns as isize, 0),
+                };
+                let piece = Piece {
+                    scores,
+                    stride: at_once,
+                    rows,
+                    columns,
+                    seen,
+                    grows,
+                    scale,
+                    states,
+                    sums,
+                    width: dv,
+                };
+                rows::weigh::<T>(isa, piece);
+                let row_stride = (at_once * size_of::<f32>() / size_of::<T>()) as isize;
+                let weights = Strided { ptr: scores.cast::<T>().cast_const(), row_stride };
+                let b_values = values.wrapping_add(values_at::<T>(start, dv));
+                let to_sums = Wide { sums, stride: dv, add: start > 0 };
+                product(isa, weights, b_values, [rows, dv, columns], to_sums);
+            }
+            let y = self.row_of(run.y, &s.y, (b, h, first));
+            let unseen = if self.unseen == Unseen::Nan && sk > 0 { f32::NAN } else { 0.0 };
+            let guard = self.unseen == Unseen::Guard;
+            let stride = s.y.strides[2];
+            packed_type!(
+                self.dtype,
+                O => rows::divide(isa, Sums { sums, width: dv, states, rows, unseen, guard, y: y.cast::<O>(), stride }),
+                _ => {}
+            );
+        }
+    }
+
+    /// Applies what stands before the weights to a block of scores: a mask, and the scale where it cannot wait. Gives the scale that is left.
+    ///
+    /// # Safety
+    /// The rows of scores and the mask must be there, and room for a row of it in `wide`.
+    unsafe fn scaled(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        scores: *mut f32,
+        wide: *mut f32,
+        [b, h, first, start]: [usize; 4],
+        [rows, columns]: [usize; 2],
+    ) -> f32 {
+        let masked = run.mask.is_some() && self.kind == MaskKind::Custom;
+        // What is added is added to scaled scores; and only by a positive factor is the largest score the largest afterwards.
+        let now = (masked && !self.bool_mask) || self.scale <= 0.0 || self.scale.is_nan();
+        let (scale, left) = if now { (self.scale, 1.0) } else { (1.0, self.scale) };
+        let stride = keys_at_once(s.k.dims[2]);
+        for row in 0..if masked || now { rows } else { 0 } {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let line = std::slice::from_raw_parts_mut(scores.wrapping_add(row * stride), columns);
+                self.mask(s, run, line, wide, (b, h, first + row), start, scale);
+            }
+        }
+        left
+    }
+
+    /// Packs keys and values of a head: keys as columns, values as rows, those of each piece behind those of the one before.
+    ///
+    /// # Safety
+    /// The bindings must be those of this run: operands readable, slices found, and room for both, packed and as rows.
+    unsafe fn pack<T: Packed>(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        head: (usize, usize),
+        [keys, values]: [*mut f32; 2],
+        lines: *mut f32,
+    ) {
+        let ([.., sk, d], dv) = (s.k.dims, s.v.dims[3]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Lines { first, row, column } = self.lines_of::<T>(s, run, 0, head, lines);
+            gemm::pack(first, column, row, d, sk, keys, 0..gemm::panels(sk));
+            let Lines { first, row, column } = self.lines_of::<T>(s, run, 1, head, lines);
+            let at_once = keys_at_once(sk);
+            for start in (0..sk).step_by(at_once) {
+                let from = first.wrapping_offset(start as isize * row);
+                let to = values.wrapping_add(values_at::<T>(start, dv));
+                gemm::pack(from, row, column, at_once.min(sk - start), dv, to, 0..gemm::panels(dv));
+            }
+        }
+    }
+
+    /// The keys (`of` 0) or values (1) of a head as elements of `T`: where they are, or in `to`, which has room for them.
+    ///
+    /// # Safety
+    /// The bindings must be those of this run: the operand readable for its dimensions, its slices found, and `to` writable for the head.
+    unsafe fn lines_of<T: Packed>(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        of: usize,
+        (b, kv): (usize, usize),
+        to: *mut f32,
+    ) -> Lines<T> {
+        let (heads, base) = if of == 0 { (&s.k, run.k) } else { (&s.v, run.v) };
+        let ([.., rows, columns], [.., row, column]) = (heads.dims, heads.strides);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(slices) = &s.slices[of] {
+                let (operands, at) = self.sliced(s, run, of, (b, kv));
+                let to = to.cast::<T>();
+                slices.copy(run.isa, operands, at, [rows, columns], to);
+                return Lines { first: to.cast_const(), row: columns as isize, column: 1 };
+            }
+            let size = self.dtype.size_bytes() as isize;
+            let first = base.get().wrapping_offset(heads.head(b, kv) * size);
+            if s.multiplied == self.dtype {
+                return Lines { first: first.cast::<T>().cast_const(), row, column };
+            }
+            // Neighbours in memory stay neighbours.
+            let (lines, step, len, stride) =
+                if row == 1 { (columns, column, rows, row) } else { (rows, row, columns, column) };
+            for line in 0..lines {
+                let source = first.wrapping_offset(line as isize * step * size);
+                widen_strided(run.isa, self.dtype, source, stride, to.wrapping_add(line * len), len);
+            }
+            let (row, column) = if row == 1 { (1, len as isize) } else { (len as isize, 1) };
+            Lines { first: to.cast::<T>().cast_const(), row, column }
+        }
+    }
+}
+
+/// Where the packed values from key `start` on begin.
+fn values_at<T: Packed>(start: usize, dv: usize) -> usize {
+    start / T::GROUP * gemm::panels(dv) * PANEL
+}
+
+/// Elements of scratch that packed keys and values take; `None` if that overflows.
+pub(super) fn packed_sizes(multiplied: DType, d: usize, sk: usize, dv: usize) -> [Option<usize>; 2] {
+    packed_type!(
+        multiplied,
+        T => [gemm::packed_words::<T>(d, sk), gemm::packed_words::<T>(sk, dv)],
+        _ => [None; 2]
+    )
+}
+
+/// The product of `m` rows of `k` elements by `n` packed columns.
+///
+/// # Safety
+/// Rows, columns and sums must be there.
+unsafe fn product<T: Packed>(isa: Isa, rows: Strided<T>, b: *const f32, [m, n, k]: [usize; 3], wide: Wide) {
+    let gemm = Gemm {
+        m,
+        n,
+        k,
+        rows,
+        b,
+        c: std::ptr::null_mut(),
+        c_stride: 0,
+        epilogue: Epilogue::NONE,
+        tile_sizes: TileSizes::DEFAULT,
+        ahead: Ahead::Panels,
+        wide: Some(wide),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { gemm.run(isa, 0..gemm.tasks(isa)) }
+}
