@@ -55,6 +55,21 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// Rounds to what this type can hold.
     fn round<S: Simd>(s: S, x: S::F) -> S::F;
 
+    /// [`store`](Packed::store) of sums of products, of which those may be written as 0 that are denormal: bf16 products are so.
+    /// # Safety
+    /// As [`store`](Packed::store).
+    #[inline(always)]
+    unsafe fn store_sum<S: Simd>(s: S, p: *mut Self, n: usize, x: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::store(s, p, n, x) }
+    }
+
+    /// [`round`](Packed::round) of sums of products, as [`store_sum`](Packed::store_sum) has it.
+    #[inline(always)]
+    fn round_sum<S: Simd>(s: S, x: S::F) -> S::F {
+        Self::round(s, x)
+    }
+
     /// Adds one group of depth to R rows × V vectors of sums: `b` is its row of words, `k` its first element in
     /// each row of A. Of the last group of an odd depth `only` the first step is there.
     /// # Safety
@@ -163,11 +178,20 @@ unsafe impl Packed for bf16 {
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut bf16, n: usize, x: S::F) {
         // SAFETY: the caller's promise.
-        unsafe { s.store_bf16(p.cast(), n, x) }
+        unsafe { s.store_bf16::<true>(p.cast(), n, x) }
     }
     #[inline(always)]
     fn round<S: Simd>(s: S, x: S::F) -> S::F {
-        s.round_bf16(x)
+        s.round_bf16::<true>(x)
+    }
+    #[inline(always)]
+    unsafe fn store_sum<S: Simd>(s: S, p: *mut bf16, n: usize, x: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_bf16::<false>(p.cast(), n, x) }
+    }
+    #[inline(always)]
+    fn round_sum<S: Simd>(s: S, x: S::F) -> S::F {
+        s.round_bf16::<false>(x)
     }
     #[inline(always)]
     unsafe fn multiply<S: Simd, const R: usize, const V: usize>(

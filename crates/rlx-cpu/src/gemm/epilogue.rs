@@ -26,6 +26,8 @@ pub enum Bias<T = f32> {
     None,
     /// One value per column of C.
     PerColumn(*const T),
+    /// One value per column of C that belongs to the sum, which is not rounded before.
+    OfSum(*const T),
     /// One value per row of C.
     PerRow(*const T),
 }
@@ -76,8 +78,7 @@ pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
 /// Whether [`finish_in_registers`] takes this epilogue: what most matmuls end with.
 #[inline(always)]
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
-    let bias = matches!(e.bias, Bias::None | Bias::PerColumn(_));
-    bias && e.alpha == 1.0
+    !matches!(e.bias, Bias::PerRow(_)) && e.alpha == 1.0
 }
 
 /// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it: what is cheap is done in registers.
@@ -98,11 +99,13 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
     let out = c.wrapping_add(row * stride + col);
     // SAFETY: the caller promises a tile of whole vectors, a bias for each column, and an operand of C's extents.
     unsafe {
-        if let Bias::PerColumn(p) = e.bias {
+        if let Bias::PerColumn(p) | Bias::OfSum(p) = e.bias {
+            let rounds = const { O::GROUP != 1 } && matches!(e.bias, Bias::PerColumn(_));
             for v in 0..V {
                 let bias = O::load(s, p.wrapping_add(col + v * LANES), LANES);
                 for row in sums.iter_mut() {
-                    row[v] = s.add(O::round(s, row[v]), bias);
+                    let x = if rounds { O::round_sum(s, row[v]) } else { row[v] };
+                    row[v] = s.add(x, bias);
                 }
             }
         }
@@ -111,7 +114,7 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
                 let from = with.ptr.wrapping_add((row + r) * with.row_stride + col);
                 for (v, x) in line.iter_mut().enumerate() {
                     let y = O::load(s, from.wrapping_add(v * LANES), LANES);
-                    *x = binary(s, with.op, O::round(s, *x), y);
+                    *x = binary(s, with.op, O::round_sum(s, *x), y);
                 }
             }
         }
@@ -125,14 +128,14 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
             let mut wide = MaybeUninit::<Sums<R, V>>::uninit();
             let values = wide.as_mut_ptr().cast::<f32>();
             for (i, &x) in sums.as_flattened().iter().enumerate() {
-                s.store(values.add(i * LANES), O::round(s, x));
+                s.store(values.add(i * LANES), O::round_sum(s, x));
             }
             second_pass(s, behind, values, V * LANES, out, stride, R, V * LANES, row, col);
             return;
         }
         for (r, line) in sums.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
-                O::store(s, out.wrapping_add(r * stride + v * LANES), LANES, x);
+                O::store_sum(s, out.wrapping_add(r * stride + v * LANES), LANES, x);
             }
         }
         second_pass(s, behind, out.cast(), stride, out, stride, R, V * LANES, row, col);
@@ -222,15 +225,15 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
                     let mut x = linear(s, e, s.load(line.add(j)), row, col, n);
                     if let Some(with) = e.combine.filter(|with| !with.after) {
                         let y = O::load(s, with.ptr.add(row * with.row_stride + col), n);
-                        x = binary(s, with.op, O::round(s, x), y);
+                        x = binary(s, with.op, O::round_sum(s, x), y);
                     }
                     if let Some((lo, hi)) = limits {
                         x = math::clip(s, x, lo, hi);
                     }
                     if widened {
-                        s.store(line.add(j), O::round(s, x));
+                        s.store(line.add(j), O::round_sum(s, x));
                     } else {
-                        O::store(s, out.add(j), n, x);
+                        O::store_sum(s, out.add(j), n, x);
                     }
                     j += LANES;
                 }
@@ -267,13 +270,14 @@ unsafe fn linear<S: Simd, O: Packed>(
     col: usize,
     n: usize,
 ) -> S::F {
-    let x = if e.alpha != 1.0 { s.mul(O::round(s, x), s.splat(e.alpha)) } else { x };
+    let x = if e.alpha != 1.0 { s.mul(O::round_sum(s, x), s.splat(e.alpha)) } else { x };
     // SAFETY: the caller's promise.
     unsafe {
         match e.bias {
             Bias::None => x,
-            Bias::PerColumn(p) => s.add(O::round(s, x), O::load(s, p.add(col), n)),
-            Bias::PerRow(p) => s.add(O::round(s, x), s.splat((*p.add(row)).widen())),
+            Bias::PerColumn(p) => s.add(O::round_sum(s, x), O::load(s, p.add(col), n)),
+            Bias::OfSum(p) => s.add(x, O::load(s, p.add(col), n)),
+            Bias::PerRow(p) => s.add(O::round_sum(s, x), s.splat((*p.add(row)).widen())),
         }
     }
 }
@@ -332,10 +336,10 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
                     let n = LANES.min(self.width - j);
                     if let Some(with) = after {
                         let from = with.ptr.add((self.row + r) * with.row_stride + self.col + j);
-                        let x = O::round(s, s.load_upto(values.add(j), n));
-                        O::store(s, line.add(j), n, binary(s, with.op, x, O::load(s, from, n)));
+                        let x = O::round_sum(s, s.load_upto(values.add(j), n));
+                        O::store_sum(s, line.add(j), n, binary(s, with.op, x, O::load(s, from, n)));
                     } else if const { O::GROUP != 1 } {
-                        O::store(s, line.add(j), n, s.load_upto(values.add(j), n));
+                        O::store_sum(s, line.add(j), n, s.load_upto(values.add(j), n));
                     }
                 }
             }

@@ -474,9 +474,9 @@ impl Conv {
     fn epilogue<T>(&self, cx: &RunCx<'_, '_>, s: &Shape, group: usize) -> Epilogue<T> {
         let mut epilogue = self.tail.epilogue::<T>(cx);
         if let Some(at) = s.bias {
-            epilogue.bias = Bias::PerColumn(cx.ptr(at));
+            epilogue.bias = Bias::OfSum(cx.ptr(at));
         }
-        if let Bias::PerColumn(p) = &mut epilogue.bias {
+        if let Bias::PerColumn(p) | Bias::OfSum(p) = &mut epilogue.bias {
             *p = p.wrapping_add(group * s.filters);
         }
         if let Some(combine) = &mut epilogue.combine {

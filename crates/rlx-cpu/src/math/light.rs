@@ -41,12 +41,12 @@ impl Light {
             }
             Light::HardSwish => {
                 for x in vectors {
-                    *x = hard_swish(s, T::round(s, *x));
+                    *x = hard_swish(s, T::round_sum(s, *x));
                 }
             }
             Light::LeakyRelu { alpha } => {
                 for x in vectors {
-                    *x = leaky_relu(s, T::round(s, *x), alpha);
+                    *x = leaky_relu(s, T::round_sum(s, *x), alpha);
                 }
             }
         }

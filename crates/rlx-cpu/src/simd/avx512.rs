@@ -280,8 +280,8 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn store_bf16(self, p: *mut u16, n: usize, x: __m512) {
-        if BF16 && !has_denormals(x) {
+    unsafe fn store_bf16<const EXACT: bool>(self, p: *mut u16, n: usize, x: __m512) {
+        if BF16 && !(EXACT && has_denormals(x)) {
             // SAFETY: the token proves the feature; the caller promises `n` writable elements, masked lanes are not touched.
             unsafe {
                 let low = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x));
@@ -302,8 +302,8 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         self.widen_bf16(unsafe { _mm512_set1_epi16(bits as i16) })
     }
     #[inline(always)]
-    fn round_bf16(self, x: __m512) -> __m512 {
-        if BF16 && !has_denormals(x) {
+    fn round_bf16<const EXACT: bool>(self, x: __m512) -> __m512 {
+        if BF16 && !(EXACT && has_denormals(x)) {
             // SAFETY: the token proves the feature; both types are sixteen 16-bit words.
             let low = unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x)) };
             // SAFETY: `self` exists only where the processor has the features.

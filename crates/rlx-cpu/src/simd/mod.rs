@@ -268,11 +268,11 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         self.shr_i::<16>(self.bits(kept))
     }
 
-    /// Writes the nearest bf16 of the first `n ≤ 16` lanes.
+    /// Writes the nearest bf16 of the first `n ≤ 16` lanes; unless it is to be `EXACT`, perhaps 0 for what is denormal.
     /// # Safety
     /// `p` must be writable for `n` elements, `n ≤ 16`.
     #[inline(always)]
-    unsafe fn store_bf16(self, p: *mut u16, n: usize, x: Self::F) {
+    unsafe fn store_bf16<const EXACT: bool>(self, p: *mut u16, n: usize, x: Self::F) {
         // SAFETY: the caller's promise.
         unsafe { self.store_u16(p, n, self.narrow_bf16(x)) }
     }
@@ -281,9 +281,9 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     fn splat_bf16(self, bits: u16) -> Self::F {
         self.splat(f32::from_bits(u32::from(bits) << 16))
     }
-    /// Each lane rounded to the nearest bf16.
+    /// Each lane rounded to the nearest bf16, as [`store_bf16`](Simd::store_bf16) does.
     #[inline(always)]
-    fn round_bf16(self, x: Self::F) -> Self::F {
+    fn round_bf16<const EXACT: bool>(self, x: Self::F) -> Self::F {
         self.widen_bf16(self.narrow_bf16(x))
     }
 

@@ -206,7 +206,7 @@ impl<T: Packed> Line<'_, T> {
                 function.apply::<S, T>(s, &mut acc);
             }
             for (i, x) in acc.into_iter().enumerate() {
-                T::store(s, out.add(i * w.channels), lanes, x);
+                T::store_sum(s, out.add(i * w.channels), lanes, x);
             }
         }
     }

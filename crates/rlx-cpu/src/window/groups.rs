@@ -353,7 +353,7 @@ impl<T: Packed> Vectors<'_, T> {
             }
             for (v, acc) in acc.into_iter().enumerate() {
                 for (i, x) in acc.into_iter().enumerate() {
-                    T::store(s, out.add(i * w.channels + v * LANES), self.lanes, x);
+                    T::store_sum(s, out.add(i * w.channels + v * LANES), self.lanes, x);
                 }
             }
         }
