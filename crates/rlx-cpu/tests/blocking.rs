@@ -254,6 +254,41 @@ fn elementwise_ops_with_an_operand_that_rows_repeat() {
 }
 
 #[test]
+fn matmuls_of_the_lines_of_windows() {
+    let g = &mut Gen::new(11);
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        // Windows down and across, lines and pixels of a window: short lines are copied, long ones are matmuls of their own.
+        for [down, across, lines, pixels] in [[2, 3, 2, 7], [1, 2, 3, 5], [2, 2, 2, 70], [3, 2, 1, 4]] {
+            let (k, n) = (20, 50);
+            let values = [
+                ("x", g.value(dtype, &[down, lines, across, pixels, k], -1.0..1.0)),
+                ("w", g.value(dtype, &[k, n], -1.0..1.0)),
+                ("bias", g.value(dtype, &[n], -1.0..1.0)),
+                ("residual", g.value(dtype, &[down, across, lines, pixels, n], -1.0..1.0)),
+            ];
+            let (mut graph, mut bindings) = (Graph::new("windows"), Bindings::default());
+            let [x, w, bias, residual] = values.map(|(name, value)| {
+                let node = match name {
+                    "w" | "bias" => graph.param(name, value.shape()),
+                    _ => graph.input(name, value.shape()),
+                };
+                match name {
+                    "w" | "bias" => bindings.set_param(name, value),
+                    _ => bindings.set_input(name, value),
+                };
+                node
+            });
+            let windows = graph.try_add(Op::Transpose { perm: vec![0, 2, 1, 3, 4] }, &[x]).unwrap();
+            let y = graph.try_add(Op::MatMul, &[windows, w]).unwrap();
+            let y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap();
+            let y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, residual]).unwrap();
+            graph.set_outputs(vec![y]);
+            check_graph("windows", &graph, &bindings);
+        }
+    }
+}
+
+#[test]
 fn the_largest_of_windows_over_planes() {
     let g = &mut Gen::new(9);
     for dtype in [DType::F32, DType::F16, DType::I8] {

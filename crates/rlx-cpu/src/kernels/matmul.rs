@@ -2,7 +2,8 @@
 //!
 //! f32, f16 and bf16 run on the packed kernel: weights are packed once by the init program, any other right-hand
 //! side into scratch during the step (one batch per task where there are many). Other element types take the
-//! plain matmul. Vectors are matrices of one row or column.
+//! plain matmul. Vectors are matrices of one row or column. Batches that share their right-hand side are one matmul, for which short ones that
+//! do not lie behind each other (the lines of a window of an image) are copied first.
 
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -25,6 +26,9 @@ const F32_PER_NANO: f64 = 40.0;
 
 /// Batches at least this many are one task each.
 const MANY_BATCHES: usize = 4;
+
+/// Rows of a batch from which on batches that share their right-hand side are matmuls of their own, if they do not lie behind each other.
+const MANY_ROWS: usize = 64;
 
 /// Whether there is a matmul of these element types.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
@@ -217,6 +221,18 @@ impl Shape {
         }
     }
 
+    /// Whether short batches share packed weights and have their results behind each other: then they are copied, to read weights once.
+    fn copies_rows(&self) -> bool {
+        let mut next = (self.c_stride * self.m) as isize;
+        let results = self.batch[0].dims().iter().zip(self.batch[0].strides()).rev();
+        let behind_each_other = results.into_iter().all(|(&count, &stride)| {
+            let fits = stride == next;
+            next = next.wrapping_mul(count as isize);
+            fits
+        });
+        self.packed && self.m < MANY_ROWS && self.batches() > 1 && behind_each_other
+    }
+
     /// Where a batch of the result and of the two operands begins.
     #[inline]
     pub(super) fn batch_at(&self, batch: usize) -> [isize; 3] {
@@ -254,6 +270,10 @@ impl StepKernel for MatMul {
         }
         if let Some(producer) = &mut self.producer {
             producer.bind(cx, s, &mut needs)?;
+        } else if s.copies_rows() {
+            let rows = s.batches() * s.m;
+            let bytes = rows.checked_mul(s.k).and_then(|n| n.checked_mul(self.dtype.size_bytes()));
+            needs.shared_scratch += bytes.ok_or_else(|| mismatch("a matmul that is too large"))?;
         }
         Ok(needs)
     }
@@ -322,6 +342,8 @@ impl MatMul {
                     let g = Gemm { ahead, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
                     producer.for_parts(cx, &g, |cx, part| run_gemm(cx, isa, s.worth, part));
                 }
+            } else if s.copies_rows() {
+                self.run_copying::<T>(cx, isa);
             } else if s.packed {
                 let ahead = cx.ahead(self.next);
                 for batch in 0..s.batches() {
@@ -336,6 +358,29 @@ impl MatMul {
                 }
             }
         }
+    }
+
+    /// Copies the rows of all batches, then multiplies them at once.
+    unsafe fn run_copying<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa) {
+        let s = self.shape();
+        let copy = Shared::new(cx.shared_scratch.wrapping_add(self.tail.scratch_bytes()).cast::<T>());
+        let from = cx.shared::<T>(s.a);
+        cx.parallel(s.worth, s.batches(), &|range, _| {
+            for batch in range {
+                let first = from.get().wrapping_offset(s.batch_at(batch)[1]);
+                for row in 0..s.m {
+                    let source = first.wrapping_offset(row as isize * s.a_strides[0]);
+                    let to = copy.get().wrapping_add((batch * s.m + row) * s.k);
+                    // SAFETY: the view is within its buffer, its rows are contiguous, and shared scratch has room for all of them.
+                    unsafe { std::ptr::copy_nonoverlapping(source, to, s.k) };
+                }
+            }
+        });
+        let rows = Strided { ptr: copy.get().cast_const(), row_stride: s.k as isize };
+        let first = self.gemm::<T>(cx, 0, cx.ptr(s.b));
+        let all = Gemm { m: s.m * s.batches(), rows, ahead: cx.ahead(self.next), ..first };
+        // SAFETY: the caller's promise; results of all batches lie behind each other.
+        unsafe { run_gemm(cx, isa, s.worth, &all) };
     }
 
     /// One task for each batch: packs into the thread's scratch, then multiplies.
