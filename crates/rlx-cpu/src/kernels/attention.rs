@@ -444,16 +444,16 @@ impl Attention {
         start: usize,
         scale: f32,
     ) {
-        let Some(mask) = self.mask_row(s, run.mask, place) else {
+        let mask = self.mask_row(s, run.mask, place);
+        if scale != 1.0 && (mask.is_none() || self.bool_mask) {
             row.iter_mut().for_each(|x| *x *= scale);
-            return;
-        };
+        }
+        let Some(mask) = mask else { return };
         let size = mask.dtype.size_bytes() as isize;
         let from = mask.first.wrapping_offset(start as isize * mask.stride * size);
         // SAFETY: the caller's promise: the mask broadcasts onto all scores.
         unsafe {
             if self.bool_mask {
-                row.iter_mut().for_each(|x| *x *= scale);
                 return apply_mask(row, from, mask.stride);
             }
             let direct = self.dtype == DType::F32 && mask.stride == 1;
