@@ -130,7 +130,9 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
             for (i, &x) in sums.as_flattened().iter().enumerate() {
                 s.store(values.add(i * LANES), O::round_sum(s, x));
             }
-            second_pass(s, behind, values, V * LANES, out, stride, R, V * LANES, row, col);
+            let (values_stride, width) = (V * LANES, V * LANES);
+            let pass = SecondPass { behind, values, values_stride, out, stride, rows: R, width, row, col };
+            pass.enter(s);
             return;
         }
         for (r, line) in sums.iter().enumerate() {
@@ -138,7 +140,10 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
                 O::store_sum(s, out.wrapping_add(r * stride + v * LANES), LANES, x);
             }
         }
-        second_pass(s, behind, out.cast(), stride, out, stride, R, V * LANES, row, col);
+        let (values, width) = (out.cast(), V * LANES);
+        let pass =
+            SecondPass { behind, values, values_stride: stride, out, stride, rows: R, width, row, col };
+        pass.enter(s);
     }
 }
 
@@ -161,29 +166,6 @@ impl<O: Packed> Behind<O> {
     #[inline(always)]
     fn is_some(&self) -> bool {
         self.activation.is_some() || self.after.is_some()
-    }
-}
-
-/// Runs a [`SecondPass`], if there is anything to do: as a call, so that one copy of each function serves every size of tile.
-///
-/// # Safety
-/// As [`SecondPass`].
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub(super) unsafe fn second_pass<S: Simd, O: Packed>(
-    s: S,
-    behind: Behind<O>,
-    values: *mut f32,
-    values_stride: usize,
-    out: *mut O,
-    stride: usize,
-    rows: usize,
-    width: usize,
-    row: usize,
-    col: usize,
-) {
-    if behind.is_some() {
-        s.enter_plain(SecondPass { behind, values, values_stride, out, stride, rows, width, row, col });
     }
 }
 
@@ -241,18 +223,8 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
             let out = self.c.add(self.row * self.stride + self.col);
             let (values, values_stride) =
                 if widened { (self.sums, sums_stride) } else { (out.cast(), self.stride) };
-            second_pass(
-                s,
-                behind,
-                values,
-                values_stride,
-                out,
-                self.stride,
-                self.rows,
-                width,
-                self.row,
-                self.col,
-            );
+            let Finish { stride, rows, row, col, .. } = self;
+            SecondPass { behind, values, values_stride, out, stride, rows, width, row, col }.enter(s);
         }
     }
 }
@@ -292,17 +264,30 @@ pub(super) fn binary<S: Simd>(s: S, op: BinaryOp, x: S::F, y: S::F) -> S::F {
 
 /// Activation and late operand over a tile that is still in the first-level cache: over the result itself if that is f32, else over
 /// its rounded sums, from which the result is written.
-struct SecondPass<O> {
-    behind: Behind<O>,
+pub(super) struct SecondPass<O> {
+    pub(super) behind: Behind<O>,
     /// The rounded sums as f32, and how far apart their rows are. Those of f32 are the result.
-    values: *mut f32,
-    values_stride: usize,
-    out: *mut O,
-    stride: usize,
-    rows: usize,
-    width: usize,
-    row: usize,
-    col: usize,
+    pub(super) values: *mut f32,
+    pub(super) values_stride: usize,
+    pub(super) out: *mut O,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) row: usize,
+    pub(super) col: usize,
+}
+
+impl<O: Packed> SecondPass<O> {
+    /// Runs it, if there is anything to do: as a call, so that one copy of each function serves every size of tile.
+    ///
+    /// # Safety
+    /// The tile of `rows` by `width` at `out` must be writable, the values be there, and a late operand have C's extents.
+    #[inline(always)]
+    pub(super) unsafe fn enter<S: Simd>(self, s: S) {
+        if self.behind.is_some() {
+            s.enter_plain(self);
+        }
+    }
 }
 
 impl<O: Packed> crate::isa::Kernel for SecondPass<O> {

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::epilogue::{Behind, Bias, Epilogue, binary, second_pass};
+use super::epilogue::{Behind, Bias, Epilogue, SecondPass, binary};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
@@ -259,8 +259,11 @@ impl<S: Simd> PanelColumns<S> {
         let (row, col, stride) = (sums.rows.start, self.column, g.c_stride);
         let out = g.c.cast::<f32>().wrapping_add(row * stride + col);
         let (rows, width) = (sums.rows.len(), self.width);
+        let behind = Behind::of(&e.floats);
+        let pass =
+            SecondPass { behind, values: out, values_stride: stride, out, stride, rows, width, row, col };
         // SAFETY: the tile was just written; the caller's promise for the operand.
-        unsafe { second_pass(s, Behind::of(&e.floats), out, stride, out, stride, rows, width, row, col) };
+        unsafe { pass.enter(s) };
     }
 }
 

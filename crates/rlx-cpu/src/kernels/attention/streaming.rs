@@ -39,8 +39,19 @@ struct Lines<T> {
     column: isize,
 }
 
+/// A block of queries of a head.
+struct Block<T> {
+    /// The item of the batch and its head.
+    head: (usize, usize),
+    /// The first query.
+    first: usize,
+    /// How many there are.
+    rows: usize,
+    queries: Strided<T>,
+}
+
 impl Attention {
-    /// One block of queries of one head, of products of `T`. `packed` says whose keys and values are in scratch.
+    /// Block number `block` of the queries of one head, of products of `T`. `packed` says whose keys and values are in scratch.
     ///
     /// # Safety
     /// The bindings must be those of this run, and for products of `T`: operands readable for their dimensions, slices found, the scratch
@@ -54,8 +65,8 @@ impl Attention {
         packed: &mut Option<InScratch>,
     ) {
         let ([_, heads, sq, d], [_, kv_heads, sk, _], dv) = (s.q.dims, s.k.dims, s.v.dims[3]);
-        let (kv, isa, at_once) = (h / (heads / kv_heads), run.isa, keys_at_once(sk));
-        let [keys, values, scores, wide, lines, mask_row, sums, states] = s.scratch(scratch);
+        let kv = h / (heads / kv_heads);
+        let [keys, values, _, wide, lines, _, sums, states] = s.scratch(scratch);
         let states = states.cast::<RowState>();
         let first = block * BLOCK;
         let rows = BLOCK.min(sq - first);
@@ -70,49 +81,66 @@ impl Attention {
             let queries = if s.multiplied == self.dtype {
                 Strided { ptr: from.cast::<T>().cast_const(), row_stride }
             } else {
-                let wide = self.rows(isa, from, row_stride, [rows, d], wide);
+                let wide = self.rows(run.isa, from, row_stride, [rows, d], wide);
                 Strided { ptr: wide.ptr.cast::<T>(), row_stride: wide.row_stride }
             };
             std::slice::from_raw_parts_mut(states, rows).fill(RowState::EMPTY);
-            let most = self.visible(s, first + rows - 1);
-            for start in (0..most).step_by(at_once) {
-                let columns = at_once.min(sk - start);
-                let b_keys = keys.wrapping_add(start * gemm::groups::<T>(d));
-                let to_scores = Wide { sums: scores, stride: at_once, add: false };
-                product(isa, queries, b_keys, [rows, columns, d], to_scores);
-                let scale = self.scaled(s, run, scores, mask_row, [b, h, first, start], [rows, columns]);
-                let (seen, grows) = match self.kind {
-                    MaskKind::Causal => ((first + 1 + sk) as isize - (sq + start) as isize, 1),
-                    _ => (columns as isize, 0),
-                };
-                let piece = Piece {
-                    scores,
-                    stride: at_once,
-                    rows,
-                    columns,
-                    seen,
-                    grows,
-                    scale,
-                    states,
-                    sums,
-                    width: dv,
-                };
-                rows::weigh::<T>(isa, piece);
-                let row_stride = (at_once * size_of::<f32>() / size_of::<T>()) as isize;
-                let weights = Strided { ptr: scores.cast::<T>().cast_const(), row_stride };
-                let b_values = values.wrapping_add(values_at::<T>(start, dv));
-                let to_sums = Wide { sums, stride: dv, add: start > 0 };
-                product(isa, weights, b_values, [rows, dv, columns], to_sums);
+            let block = Block { head: (b, h), first, rows, queries };
+            // No query sees more keys than the last one.
+            for start in (0..self.visible(s, first + rows - 1)).step_by(keys_at_once(sk)) {
+                self.piece(s, run, scratch, &block, start);
             }
             let y = self.row_of(run.y, &s.y, (b, h, first));
             let unseen = if self.unseen == Unseen::Nan && sk > 0 { f32::NAN } else { 0.0 };
-            let guard = self.unseen == Unseen::Guard;
-            let stride = s.y.strides[2];
+            let (guard, stride) = (self.unseen == Unseen::Guard, s.y.strides[2]);
             packed_type!(
                 self.dtype,
-                O => rows::divide(isa, Sums { sums, width: dv, states, rows, unseen, guard, y: y.cast::<O>(), stride }),
+                O => {
+                    let y = y.cast::<O>();
+                    rows::divide(run.isa, Sums { sums, width: dv, states, rows, unseen, guard, y, stride });
+                },
                 _ => {}
             );
+        }
+    }
+
+    /// Adds what the keys from `start` on give to the sums of a block.
+    ///
+    /// # Safety
+    /// As [`Attention::block`]; keys and values must be packed, and states and sums those of the keys before.
+    unsafe fn piece<T: Packed>(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        scratch: *mut f32,
+        block: &Block<T>,
+        start: usize,
+    ) {
+        let ([.., sq, d], sk, width) = (s.q.dims, s.k.dims[2], s.v.dims[3]);
+        let [keys, values, scores, _, _, mask_row, sums, states] = s.scratch(scratch);
+        let &Block { head: (b, h), first, rows, queries } = block;
+        let stride = keys_at_once(sk);
+        let columns = stride.min(sk - start);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let b_keys = keys.wrapping_add(start * gemm::groups::<T>(d));
+            let to_scores = Wide { sums: scores, stride, add: false };
+            product(run.isa, queries, b_keys, [rows, columns, d], to_scores);
+            let scale = self.scaled(s, run, scores, mask_row, [b, h, first, start], [rows, columns]);
+            let (seen, grows) = match self.kind {
+                MaskKind::Causal => ((first + 1 + sk) as isize - (sq + start) as isize, 1),
+                _ => (columns as isize, 0),
+            };
+            let states = states.cast();
+            rows::weigh::<T>(
+                run.isa,
+                Piece { scores, stride, rows, columns, seen, grows, scale, states, sums, width },
+            );
+            let row_stride = (stride * size_of::<f32>() / size_of::<T>()) as isize;
+            let weights = Strided { ptr: scores.cast::<T>().cast_const(), row_stride };
+            let b_values = values.wrapping_add(values_at::<T>(start, width));
+            let to_sums = Wide { sums, stride: width, add: start > 0 };
+            product(run.isa, weights, b_values, [rows, width, columns], to_sums);
         }
     }
 
