@@ -361,6 +361,9 @@ impl MatMul {
     }
 
     /// Copies the rows of all batches, then multiplies them at once.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`, and [`Shape::copies_rows`] be so.
     unsafe fn run_copying<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa) {
         let s = self.shape();
         let copy = Shared::new(cx.shared_scratch.wrapping_add(self.tail.scratch_bytes()).cast::<T>());

@@ -241,6 +241,9 @@ impl<T: Packed> Kernel for ReduceColumns<T> {
 }
 
 /// Reduces V vectors of columns from `first` on, whose last has `lanes` of them.
+///
+/// # Safety
+/// As [`reduce_columns`]; the vectors must be within the columns.
 #[inline(always)]
 unsafe fn block<S: Simd, T: Packed, const V: usize>(s: S, r: &ReduceColumns<T>, first: usize, lanes: usize) {
     let c = &r.columns;

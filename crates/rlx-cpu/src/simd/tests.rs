@@ -158,8 +158,52 @@ impl Kernel for Halves<'_> {
     }
 }
 
+/// Numbers rounded to bf16 by what a kernel for bf16 rounds with, and by the instructions that every set has.
+struct Rounded<'a> {
+    values: &'a [f32],
+    /// Stored, rounded in registers, rounded and spread over the lanes; each with what it should be.
+    out: &'a mut Vec<[(u32, u32); 3]>,
+}
+
+impl Kernel for Rounded<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for chunk in self.values.chunks(LANES) {
+            let n = chunk.len();
+            let (mut shorts, mut want) = ([0u16; LANES], [0u16; LANES]);
+            // SAFETY: the slices and arrays have n ≤ 16 elements.
+            let x = unsafe {
+                let x = s.load_n(chunk.as_ptr(), n);
+                s.store_bf16::<true>(shorts.as_mut_ptr(), n, x);
+                s.store_u16(want.as_mut_ptr(), n, s.narrow_bf16(x));
+                x
+            };
+            let rounded = s.to_array(s.round_bf16::<true>(x));
+            for i in 0..n {
+                let wide = u32::from(want[i]) << 16;
+                let spread = s.to_array(s.splat_bf16(want[i]))[LANES - 1].to_bits();
+                let stored = (shorts[i].into(), want[i].into());
+                self.out.push([stored, (rounded[i].to_bits(), wide), (spread, wide)]);
+            }
+        }
+    }
+}
+
 #[test]
-fn sixteen_bit_floats_convert_like_the_half_crate() {
+fn bf16_is_rounded_to_the_same_bits_with_its_instructions_and_without() {
+    for isa in Isa::available() {
+        let (mut out, values) = (Vec::new(), numbers());
+        isa.run_bf16(Rounded { values: &values, out: &mut out });
+        assert_eq!(out.len(), values.len());
+        for (x, all) in values.iter().zip(out) {
+            assert!(all.iter().all(|(got, want)| got == want), "{x:e} on {isa}: {all:x?}");
+        }
+    }
+}
+
+/// Every 16-bit float, what is next to the middle between two, and some others.
+fn numbers() -> Vec<f32> {
     use half::{bf16, f16};
     let mut rng = Rng::new(23);
     let mut values: Vec<f32> = (0..=u16::MAX).map(|b| f16::from_bits(b).to_f32()).collect();
@@ -172,6 +216,13 @@ fn sixteen_bit_floats_convert_like_the_half_crate() {
     values.extend(ties.collect::<Vec<_>>());
     values.extend((0..20_000).map(|_| f32::from_bits(rng.next() as u32)));
     values.extend([65519.9, 65520.0, 65504.0, -65520.0, f32::MAX, f32::INFINITY, 2f32.powi(-25), 3e-8]);
+    values
+}
+
+#[test]
+fn sixteen_bit_floats_convert_like_the_half_crate() {
+    use half::{bf16, f16};
+    let values = numbers();
     for isa in Isa::available() {
         let mut out = Vec::new();
         isa.run(Halves { values: &values, out: &mut out });
