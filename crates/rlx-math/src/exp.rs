@@ -32,6 +32,18 @@ pub fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
     l.scale2(r, n)
 }
 
+/// Half of 2ˣ for x in [−200, 126]: half of 2^f with |f| ≤ 1/2 by a minimax polynomial of degree six, times 2ⁿ.
+#[inline(always)]
+pub(crate) fn half_exp2<L: Lanes>(l: L, x: L::F) -> L::F {
+    let n = l.round(x);
+    let r = polynomial(
+        l,
+        l.sub(x, n),
+        [7.676_681e-5, 6.699_437e-4, 4.809_218_7e-3, 2.775_166_2e-2, 1.201_132_4e-1, 3.465_736e-1, 0.5],
+    );
+    l.scale2(r, n)
+}
+
 /// eˣ − 1, also where eˣ is next to 1: 2ⁿ·(e^f − 1) + (2ⁿ − 1), as in fdlibm's `s_expm1.c`.
 #[inline(always)]
 pub fn expm1<L: Lanes>(l: L, x: L::F) -> L::F {

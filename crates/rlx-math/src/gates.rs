@@ -1,6 +1,7 @@
 //! The activations of networks: formulas of other functions, for which a device may have its own code.
 
-use crate::lanes::Lanes;
+use crate::exp::half_exp2;
+use crate::lanes::{Lanes, polynomial};
 use crate::table::{Approximation, Function, of};
 
 /// `A` of `x`: the device's own where it is to be used, else the approximation.
@@ -57,12 +58,43 @@ pub fn mish<L: Lanes>(l: L, x: L::F) -> L::F {
     l.mul(x, call::<of::Tanh, L>(l, Function::Tanh, softplus(l, x)))
 }
 
-/// x · Φ(x) = x/2 · (1 + erf(x/√2)).
+/// x · Φ(x) = x/2 · (1 + erf(x/√2)), by the device's own error function; else max(x, 0) − |x| · Φ(−|x|).
 #[inline(always)]
 pub fn gelu<L: Lanes>(l: L, x: L::F) -> L::F {
-    let half = l.mul(x, l.splat(0.5));
-    let e = call::<of::Erf, L>(l, Function::Erf, l.mul(x, l.constant(std::f64::consts::FRAC_1_SQRT_2)));
-    l.mul_add(half, e, half)
+    match l.native(Function::Erf, l.mul(x, l.constant(std::f64::consts::FRAC_1_SQRT_2))) {
+        Some(e) => {
+            let half = l.mul(x, l.splat(0.5));
+            l.mul_add(half, e, half)
+        }
+        None => {
+            // From 11.5 on Φ(−|x|) is 0, and |x| · 0 is too where x is positive; −∞ · 0 is NaN, as by the formula. The raw operations keep
+            // a NaN in `x`.
+            let reach = l.splat(11.5);
+            let a = l.max_raw(l.neg(x), l.min_raw(reach, x));
+            l.neg_mul_add(a, normal_tail(l, l.min_raw(reach, a)), l.max_raw(l.zero(), x))
+        }
+    }
+}
+
+/// Φ(−a) = ½ · 2^(−a·q(a)) for a in [0, 11.5]. The polynomial q is the best where an error of Φ(−a) counts relative to Φ(a), as it does in
+/// max(x, 0) − a·Φ(−a) for positive x, and 1/100,000 as much relative to Φ(−a) itself, which has three digits up to 6.
+#[inline(always)]
+fn normal_tail<L: Lanes>(l: L, a: L::F) -> L::F {
+    let r = polynomial(
+        l,
+        a,
+        [
+            -1.558_675_6e-6,
+            2.551_993e-5,
+            -1.283_158_2e-4,
+            -2.554_917_3e-4,
+            7.189_243e-3,
+            -5.256_305_6e-2,
+            -4.591_925_7e-1,
+            -1.151_106_4,
+        ],
+    );
+    half_exp2(l, l.mul(r, a))
 }
 
 /// 2·√(2/π).
