@@ -178,6 +178,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (100, 384, 384, false, None),
         (128, 400, 384, false, None),
         (128, 384, 16, false, None),
+        (864, 504, 28, false, None),
+        (6561, 14, 94, false, None),
         (1024, 1024, 1024, false, None),
         (512, 512, 8192, false, None),
     ];

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::element::Packed;
+use super::kernel::each_row;
 use crate::math::{self, Light, Unary, bounds};
 use crate::simd::{LANES, Simd};
 
@@ -81,66 +82,92 @@ pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
     !matches!(e.bias, Bias::PerRow(_)) && e.alpha == 1.0
 }
 
-/// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it: what is cheap is done in registers.
+/// Applies an epilogue that [`is_light`] to a tile and writes it: what is cheap is done in registers. `width` columns are left from `col` on, more
+/// than V − 1 vectors.
 ///
 /// # Safety
-/// The tile must be writable, with the epilogue's operands for it.
+/// The tile's columns must be writable, with the epilogue's operands for them.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
     e: &Epilogue<O>,
-    sums: &mut [[S::F; V]; R],
+    sums: &[[S::F; V]; R],
     c: *mut O,
     stride: usize,
     row: usize,
     col: usize,
+    width: usize,
 ) {
     let out = c.wrapping_add(row * stride + col);
-    // SAFETY: the caller promises a tile of whole vectors, a bias for each column, and an operand of C's extents.
+    let (behind, width) = (Behind::of(e), width.min(V * LANES));
+    // Only the last vector may be a part of one.
+    let mut lanes = [LANES; V];
+    lanes[V - 1] = width - (V - 1) * LANES;
+    let bias = match e.bias {
+        Bias::PerColumn(p) | Bias::OfSum(p) => Some(p.wrapping_add(col)),
+        Bias::None | Bias::PerRow(_) => None,
+    };
+    let combine = e.combine.filter(|with| !with.after);
+    let limits = e.activation.and_then(bounds);
+    let widened = const { O::GROUP != 1 } && behind.is_some();
+    // SAFETY: the caller promises a tile of so many columns, a bias for each, and an operand of C's extents.
     unsafe {
-        if let Bias::PerColumn(p) | Bias::OfSum(p) = e.bias {
+        if bias.is_none() && combine.is_none() && limits.is_none() && !widened {
+            each_row!(R, r => {
+                for v in 0..V {
+                    O::store_sum(s, out.wrapping_add(r * stride + v * LANES), lanes[v], sums[r][v]);
+                }
+            });
+        } else {
             let rounds = const { O::GROUP != 1 } && matches!(e.bias, Bias::PerColumn(_));
-            for v in 0..V {
-                let bias = O::load(s, p.wrapping_add(col + v * LANES), LANES);
-                for row in sums.iter_mut() {
-                    let x = if rounds { O::round_sum(s, row[v]) } else { row[v] };
-                    row[v] = s.add(x, bias);
+            let mut added = [s.zero(); V];
+            if let Some(p) = bias {
+                for v in 0..V {
+                    added[v] = O::load(s, p.wrapping_add(v * LANES), lanes[v]);
                 }
             }
-        }
-        if let Some(with) = e.combine.filter(|with| !with.after) {
-            for (r, line) in sums.iter_mut().enumerate() {
-                let from = with.ptr.wrapping_add((row + r) * with.row_stride + col);
-                for (v, x) in line.iter_mut().enumerate() {
-                    let y = O::load(s, from.wrapping_add(v * LANES), LANES);
-                    *x = binary(s, with.op, O::round_sum(s, *x), y);
-                }
-            }
-        }
-        if let Some((lo, hi)) = e.activation.and_then(bounds) {
-            for x in sums.as_flattened_mut() {
-                *x = math::clip(s, *x, lo, hi);
-            }
-        }
-        let behind = Behind::of(e);
-        if const { O::GROUP != 1 } && behind.is_some() {
             let mut wide = MaybeUninit::<Sums<R, V>>::uninit();
             let values = wide.as_mut_ptr().cast::<f32>();
-            for (i, &x) in sums.as_flattened().iter().enumerate() {
-                s.store(values.add(i * LANES), O::round_sum(s, x));
+            each_row!(R, r => {
+                let mut line = [s.zero(); V];
+                for v in 0..V {
+                    line[v] = sums[r][v];
+                }
+                if bias.is_some() {
+                    for v in 0..V {
+                        let x = if rounds { O::round_sum(s, line[v]) } else { line[v] };
+                        line[v] = s.add(x, added[v]);
+                    }
+                }
+                if let Some(with) = combine {
+                    let from = with.ptr.wrapping_add((row + r) * with.row_stride + col);
+                    for v in 0..V {
+                        let y = O::load(s, from.wrapping_add(v * LANES), lanes[v]);
+                        line[v] = binary(s, with.op, O::round_sum(s, line[v]), y);
+                    }
+                }
+                if let Some((lo, hi)) = limits {
+                    for v in 0..V {
+                        line[v] = math::clip(s, line[v], lo, hi);
+                    }
+                }
+                for v in 0..V {
+                    if widened {
+                        s.store(values.add((r * V + v) * LANES), O::round_sum(s, line[v]));
+                    } else {
+                        O::store_sum(s, out.wrapping_add(r * stride + v * LANES), lanes[v], line[v]);
+                    }
+                }
+            });
+            if widened {
+                let values_stride = V * LANES;
+                let pass =
+                    SecondPass { behind, values, values_stride, out, stride, rows: R, width, row, col };
+                return pass.enter(s);
             }
-            let (values_stride, width) = (V * LANES, V * LANES);
-            let pass = SecondPass { behind, values, values_stride, out, stride, rows: R, width, row, col };
-            pass.enter(s);
-            return;
         }
-        for (r, line) in sums.iter().enumerate() {
-            for (v, &x) in line.iter().enumerate() {
-                O::store_sum(s, out.wrapping_add(r * stride + v * LANES), LANES, x);
-            }
-        }
-        let (values, width) = (out.cast(), V * LANES);
+        let values = out.cast();
         let pass =
             SecondPass { behind, values, values_stride: stride, out, stride, rows: R, width, row, col };
         pass.enter(s);

@@ -233,13 +233,13 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
     macro_rules! heights {
         ($v:literal, $t:expr; $($r:literal)*) => {
             match rows.len() {
-                $($r => if const { $r <= S::GEMM_ROWS } { s.enter(SizedTile::<R, $r, $v>($t)) },)*
+                $($r => if const { $r <= S::GEMM_ROWS } { s.enter(SizedTile::<R, $r, $v>(&mut $t)) },)*
                 _ => unreachable!("a tile has at most GEMM_ROWS rows"),
             }
         };
     }
     if const { S::GEMM_VECS == 3 } {
-        let t = Tile { g, row: rows.start, col, b, part, ahead };
+        let mut t = Tile { g, row: rows.start, col, b, part, ahead };
         // Elements that are widened as they are loaded are not for speed: one width will do, over the panel's padding.
         if const { R::Element::GROUP > 1 && !S::BF16_DOT } {
             heights!(3, t; 1 2 3 4 5 6 7 8 9)
@@ -253,11 +253,25 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
     } else {
         for v in 0..vecs {
             let j = v * LANES;
-            let t = Tile { g, row: rows.start, col: col + j, b: b.wrapping_add(j), part, ahead: &mut *ahead };
+            let mut t =
+                Tile { g, row: rows.start, col: col + j, b: b.wrapping_add(j), part, ahead: &mut *ahead };
             heights!(1, t; 1 2 3 4 5 6);
         }
     }
 }
+
+/// A block for each row of a tile, where the row's number is a constant: sums that are touched by constant indices only stay in registers.
+macro_rules! each_row {
+    ($rows:ident, $r:ident => $body:block) => { each_row!($rows, $r => $body; 0 1 2 3 4 5 6 7 8) };
+    ($rows:ident, $r:ident => $body:block; $($number:literal)*) => {
+        $(if const { $number < $rows } {
+            #[allow(non_upper_case_globals)]
+            const $r: usize = $number;
+            $body
+        })*
+    };
+}
+pub(super) use each_row;
 
 /// What a tile is computed from.
 struct Tile<'a, A: Rows> {
@@ -270,9 +284,11 @@ struct Tile<'a, A: Rows> {
 }
 
 /// A tile of R rows × V vectors: one function per size, so that each has the registers to itself.
-struct SizedTile<'a, A: Rows, const R: usize, const V: usize>(Tile<'a, A>);
+///
+/// Behind a reference: of what is copied, the processor would wait for fields that were just written, one by one, and are read together.
+struct SizedTile<'a, 'b, A: Rows, const R: usize, const V: usize>(&'b mut Tile<'a, A>);
 
-impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> {
+impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedTile<'_, '_, A, R, V> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -283,8 +299,9 @@ impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedT
 
 /// Computes R rows × V vectors.
 #[inline(always)]
-unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(s: S, t: Tile<'_, A>) {
-    let Tile { g, row, col, mut b, part, ahead } = t;
+unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(s: S, t: &mut Tile<'_, A>) {
+    let (g, row, col, mut b, part) = (t.g, t.row, t.col, t.b, t.part);
+    let ahead = &mut *t.ahead;
     let mut ahead_here = *ahead;
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
@@ -334,35 +351,30 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
             }
         }
         *ahead = ahead_here;
-        let mut sums = [[s.zero(); V]; R];
-        for r in 0..R {
-            for v in 0..V {
-                sums[r][v] = acc[r][v];
-            }
-        }
         if let Some(wide) = g.wide {
             let out = wide.sums.add(row * wide.stride + col);
-            for r in 0..R {
+            each_row!(R, r => {
                 for v in 0..V {
                     let lanes = lanes_of(v, g.n - col);
-                    s.store_upto(out.wrapping_add(r * wide.stride + v * LANES), lanes, sums[r][v]);
+                    s.store_upto(out.wrapping_add(r * wide.stride + v * LANES), lanes, acc[r][v]);
                 }
-            }
+            });
             return;
         }
         let none = Epilogue::NONE;
         let e = if part.last { &g.epilogue } else { &none };
         let (width, c, stride) = (g.n - col, g.c, g.c_stride);
-        if width >= V * LANES && is_light(e) {
-            finish_in_registers(s, e, &mut sums, c, stride, row, col);
+        // (Elements that are not for speed have tiles of whole panels.)
+        if width > (V - 1) * LANES && is_light(e) {
+            finish_in_registers(s, e, &acc, c, stride, row, col, width);
         } else {
             let mut spilled = MaybeUninit::<Sums<R, V>>::uninit();
             let at = spilled.as_mut_ptr().cast::<f32>();
-            for r in 0..R {
+            each_row!(R, r => {
                 for v in 0..V {
-                    s.store(at.add((r * V + v) * LANES), sums[r][v]);
+                    s.store(at.add((r * V + v) * LANES), acc[r][v]);
                 }
-            }
+            });
             s.enter_plain(Finish { e, sums: at, rows: R, vecs: V, c, stride, row, col, width });
         }
     }
@@ -385,20 +397,7 @@ pub(super) fn lanes_of(v: usize, width: usize) -> usize {
     width.saturating_sub(v * LANES).min(LANES)
 }
 
-/// Copies `n` elements of rows that are `stride` apart to the rows of `to`, each `width` long.
-///
-/// # Safety
-/// They must be readable for as many rows.
-#[cold]
-#[inline(never)]
-unsafe fn copy_rows(c: *const f32, stride: usize, n: usize, to: &mut [f32], width: usize) {
-    for (r, row) in to.chunks_exact_mut(width).enumerate() {
-        // SAFETY: the caller's promise; n ≤ width.
-        row[..n].copy_from_slice(unsafe { std::slice::from_raw_parts(c.add(r * stride), n) });
-    }
-}
-
-/// The sums of the depths before, which wait in C.
+/// The sums of the depths before, which wait in C, where `width` columns are left.
 #[inline(always)]
 unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
     s: S,
@@ -407,15 +406,11 @@ unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
     stride: usize,
     width: usize,
 ) {
-    let mut waiting: Sums<R, V> = [[[0.0; LANES]; V]; R];
-    // SAFETY: the caller promises `width` readable columns in each row.
-    unsafe {
-        copy_rows(c, stride, width.min(V * LANES), waiting.as_flattened_mut().as_flattened_mut(), V * LANES)
-    };
     for r in 0..R {
         for v in 0..V {
-            // SAFETY: a vector of the array.
-            sums[r][v] = unsafe { s.load(waiting[r][v].as_ptr()) };
+            let lanes = lanes_of(v, width);
+            // SAFETY: the caller promises so many readable columns in each row.
+            sums[r][v] = unsafe { s.load_upto(c.wrapping_add(r * stride + v * LANES), lanes) };
         }
     }
 }
