@@ -56,6 +56,14 @@ impl Case {
         }
     }
 
+    /// Groups of any size, with another number of filters: of one channel, of neighbours within a vector, of more.
+    fn uneven(g: &mut Gen, at: usize) -> Case {
+        let group = [1, 1, g.size(2..=16), g.size(2..=40)][at % 4];
+        let (groups, filters) = (g.size(2..=9), [1, 2, g.size(1..=30), 16, 32][at % 5]);
+        let channels = group * groups;
+        Case { group, channels, filters: filters * groups, ..Case::random(g, at) }
+    }
+
     /// The first convolution of a net for pictures: one group of few channels, any number of filters.
     fn image(g: &mut Gen) -> Case {
         let (channels, pad) = (g.size(2..=4), g.size(0..=1));
@@ -112,8 +120,12 @@ fn formats(lir: &LirModule) -> Vec<String> {
 fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
     let g = &mut Gen::new(53);
     let mut packed = 0;
-    for at in 0..234 {
-        let case = if at < 192 { Case::random(g, at) } else { Case::image(g) };
+    for at in 0..300 {
+        let case = match at {
+            ..192 => Case::random(g, at),
+            192..234 => Case::image(g),
+            _ => Case::uneven(g, at),
+        };
         let (graph, bindings) = case.graph();
         let want = oracle(&graph, &bindings);
         let mut answers = Vec::new();

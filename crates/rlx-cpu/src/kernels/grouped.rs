@@ -1,5 +1,5 @@
 //! Convolution of channels-last images of f32, f16 or bf16 with few channels in a group: depthwise, where every channel has a
-//! kernel of its own, with groups of up to 64 channels, and of images of two to four channels. Results run in vectors of channels.
+//! kernel of its own (or several), with groups of up to 64 channels, and of images of two to four channels. Results run in vectors of channels.
 
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -16,7 +16,7 @@ use crate::simd::LANES;
 use crate::window::groups::{takes, takes_image};
 use crate::window::{WindowPass, Windows};
 
-/// Whether a convolution takes the route of this module: several groups, each of as many filters as channels, or one of few channels.
+/// Whether a convolution takes the route of this module: several groups of few channels, or one.
 pub(crate) fn is_grouped(node: &Node, graph: &Graph) -> bool {
     let Op::Conv { groups, format: DataFormat::ChannelsLast, strides, dilations, .. } = &node.op else {
         return false;
@@ -29,7 +29,10 @@ pub(crate) fn is_grouped(node: &Node, graph: &Graph) -> bool {
             x.rank() == 4 && takes_image(channels, kernel, stride, dilation)
         }
         (1, ..) => false,
-        _ => channels == filters && channels.is_multiple_of(*groups) && takes(channels / groups),
+        _ => {
+            let whole = channels.is_multiple_of(*groups) && filters.is_multiple_of(*groups);
+            whole && takes(channels / groups, filters / groups)
+        }
     };
     fits && is_packed(x.dtype()) && x.rank() <= 4
 }
@@ -109,6 +112,15 @@ pub(super) fn image(b: &Bound) -> Result<[usize; 4]> {
     }
 }
 
+/// Whether groups of `group` of the `inputs` channels, with equal shares of the filters, are computed here.
+fn fits(inputs: usize, group: usize, filters: usize) -> bool {
+    let groups = inputs / group;
+    groups > 0
+        && inputs.is_multiple_of(group)
+        && filters.is_multiple_of(groups)
+        && takes(group, filters / groups)
+}
+
 impl StepKernel for Grouped {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (dtype, long) = (self.dtype, self.dtype == DType::F32);
@@ -122,7 +134,7 @@ impl StepKernel for Grouped {
         if n != images
             || w.dims()[0] != channels
             || group == 0
-            || group != inputs && (inputs != channels || !inputs.is_multiple_of(group) || !takes(group))
+            || group != inputs && !fits(inputs, group, channels)
             || bias.is_some_and(|b| b.dims() != [channels] || !b.layout.is_dense())
         {
             return Err(mismatch(format!("a convolution of {:?} with weights {:?}", x.dims(), w.dims())));

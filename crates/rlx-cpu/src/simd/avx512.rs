@@ -242,6 +242,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         a
     }
     const BF16_DOT: bool = BF16;
+    const PERMUTES_ALL: bool = true;
 
     #[inline(always)]
     fn dot_bf16(self, acc: __m512, a: __m512i, b: __m512i) -> __m512 {

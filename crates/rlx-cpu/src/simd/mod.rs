@@ -85,7 +85,11 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     fn to_array(self, a: Self::F) -> [f32; LANES];
     /// The lanes of both in turn, `a₀ b₀ a₁ b₁ …`: the first sixteen of them, and the others.
     fn zip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
-    /// For each lane, the lane of `a` that `from` names, one of the eight neighbours that it is among itself (lanes 0 to 7 or 8 to 15).
+    /// Whether [`permute`](Simd::permute) takes any of the sixteen lanes.
+    const PERMUTES_ALL: bool = false;
+
+    /// For each lane, the lane of `a` that `from` names: one of the eight neighbours that it is among itself (lanes 0 to 7 or 8 to 15), if not
+    /// of all ([`PERMUTES_ALL`](Simd::PERMUTES_ALL)).
     #[inline(always)]
     fn permute(self, a: Self::F, from: Self::I) -> Self::F {
         let (a, from) = (self.to_array(a), self.to_array(self.from_bits(from)));

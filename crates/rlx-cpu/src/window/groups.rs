@@ -1,13 +1,17 @@
-//! Convolution with few channels in a group: a vector of sixteen results has whole groups, or is within one. The first convolution of a
-//! net for pictures is one, too: a single group of three channels.
+//! Convolution with few channels in a group, of any number of filters each. The first convolution of a net for pictures is one, too: a single
+//! group of three channels.
 //!
 //! A result is the sum over the window's lines, then the channels of its group, then the positions of the line. In that order a line's inputs
-//! are brought to their lanes once and multiplied by the weights of all positions that they are in. Lane `l` wants channel `j` of *its* group:
-//! a permutation of sixteen channels where groups are smaller than a vector (lane `l` gets lane `l / g · g + j`), one number in all lanes
-//! elsewhere.
+//! are brought to their lanes once and multiplied by the weights of all positions that they are in. Lane `l` wants channel `j` of *its* group,
+//! and with `g` channels and `f` filters in a group, lane `l` of the vector from filter `ch` on is of group `(ch + l) / f`:
 //!
-//! Weights are `[channels / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last channel: those of a vector lie one behind the other.
-//! Some lines are computed for one vector of channels after the other, so the weights of one vector stay in the first-level cache.
+//! * one number in all lanes, where a vector is within a group;
+//! * a permutation of sixteen neighbouring channels, where the groups of a vector have no more;
+//! * numbers that are fetched one by one, elsewhere.
+//!
+//! Weights are `[filters / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last filter: those of a vector lie one behind the other. With
+//! one channel in a group they are `[kernel_h, kernel_w, filters]`, as those of a depthwise convolution.
+//! Some lines are computed for one vector of filters after the other, so the weights of one vector stay in the first-level cache.
 
 use std::ops::Range;
 
@@ -25,9 +29,28 @@ const BLOCK: usize = 512 << 10;
 /// The most channels of an image that are computed here as one group; from 5 on, a matmul of the windows is as fast.
 pub(crate) const FEW: usize = 4;
 
-/// Whether several groups of `g` channels, in and out, are computed here; 1 is a depthwise convolution.
-pub(crate) fn takes(g: usize) -> bool {
-    g >= 1 && (LANES.is_multiple_of(g) || g.is_multiple_of(LANES) && g <= LARGEST)
+/// Whether several groups of `g` channels and `f` filters are computed here; 1 and 1 are a depthwise convolution. What is not is a matmul for
+/// each group, whose tiles have whole vectors of filters.
+pub(crate) fn takes(g: usize, f: usize) -> bool {
+    let vectors = f.is_multiple_of(LANES);
+    match g {
+        0 => false,
+        1 => f > 0,
+        2..=LARGEST if vectors || span(g, f) <= LANES => f > 0,
+        // To fetch numbers one by one takes as long as some ten multiplications.
+        2..=LARGEST => f > 0 && f <= FETCHED,
+        _ => false,
+    }
+}
+
+/// Filters of a group, at most, whose inputs are fetched one by one.
+const FETCHED: usize = 2;
+
+/// The most channels from the first input of a vector's first group to the first of its last one.
+fn span(g: usize, f: usize) -> usize {
+    // Vectors begin with every sixteenth filter, the last of a group among them if none divides both.
+    let step = 1 << f.trailing_zeros().min(LANES.trailing_zeros());
+    (f.saturating_sub(step) + LANES - 1) / f.max(1) * g + 1
 }
 
 /// Whether a convolution of an image of so many channels is computed here, by windows of so many pixels in a line. Windows of 7 are as fast as
@@ -76,20 +99,25 @@ pub(super) unsafe fn lines<S: Simd, T: Packed>(
     }
 }
 
+/// Filters of a group.
+#[inline(always)]
+fn filters<T>(pass: &WindowPass<T>) -> usize {
+    pass.windows.channels / (pass.inputs / pass.group).max(1)
+}
+
 /// Whether vectors are within a group.
 #[inline(always)]
 fn is_within<T>(pass: &WindowPass<T>) -> bool {
-    pass.group >= LANES || pass.group == pass.inputs
+    pass.group == pass.inputs || filters(pass).is_multiple_of(LANES)
 }
 
 /// Whether two vectors that are beside each other are of the same group, and there are registers for both.
 #[inline(always)]
 fn shares<S: Simd, T>(pass: &WindowPass<T>) -> bool {
-    let group = pass.windows.channels / (pass.inputs / pass.group).max(1);
-    S::GEMM_ROWS > 6 && is_within(pass) && group.is_multiple_of(2 * LANES)
+    S::GEMM_ROWS > 6 && is_within(pass) && filters(pass).is_multiple_of(2 * LANES)
 }
 
-/// Computes one vector of an output line, or two. What is not `WHOLE` is the rest of the channels.
+/// Computes one vector of an output line, or two. What is not `WHOLE` is the rest of the filters.
 #[inline(always)]
 unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     s: S,
@@ -101,15 +129,25 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     let w = &pass.windows;
     // A number where it is known: there is nothing to ask for each vector then.
     let lanes = if WHOLE { LANES } else { w.channels - ch };
-    let v = Vectors { pass, task, ch, lanes, light };
+    let first = ch / filters(pass) * pass.group;
+    let mut v = Vectors { pass, task, ch, lanes, light, first, offsets: [0; LANES] };
     // SAFETY: the caller's promise.
     unsafe {
-        if !is_within(pass) {
-            narrow::<S, T, WHOLE>(s, &v);
-        } else if shares::<S, T>(pass) {
-            within::<S, T, 2>(s, &v);
+        if is_within(pass) {
+            if shares::<S, T>(pass) {
+                within::<S, T, 2>(s, &v);
+            } else {
+                within::<S, T, 1>(s, &v);
+            }
+            return;
+        }
+        v.find_offsets();
+        if !v.is_permutation::<S>() {
+            in_any_form::<S, T, Fetched, 1>(s, &v);
+        } else if WHOLE && v.loaded(pass.group - 1).0 + LANES <= pass.inputs {
+            narrow::<S, T, true>(s, &v);
         } else {
-            within::<S, T, 1>(s, &v);
+            narrow::<S, T, false>(s, &v);
         }
     }
 }
@@ -119,8 +157,13 @@ struct Vectors<'a, T> {
     pass: &'a WindowPass<T>,
     task: usize,
     ch: usize,
+    /// How many filters a vector has.
     lanes: usize,
     light: Option<Light>,
+    /// The first input of the first filter's group.
+    first: usize,
+    /// How far behind it the first input of each lane's group is, where those are several groups.
+    offsets: [i32; LANES],
 }
 
 /// Computes a line in tiles of equal width. The last one may begin before the end of the one before it; what both compute is the same.
@@ -139,17 +182,17 @@ macro_rules! in_tiles {
     }};
 }
 
-/// Computes a line of one vector whose groups are smaller than it.
+/// Computes a line of one vector of several groups, whose inputs are neighbours. Those that are `WHOLE` are vectors of channels of a pixel.
 #[inline(always)]
 unsafe fn narrow<S: Simd, T: Packed, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
     const V: usize = 1;
     let wide = S::GEMM_ROWS > 6;
     match dense(&v.pass.windows) {
-        Some((3, 1)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, V, 3, 1; 8 7 4),
-        Some((3, 2)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I>, V, 3, 2; 7 4),
-        Some((3, 1)) => in_tiles!(s, v, Permuted<S::I>, V, 3, 1; 4),
+        Some((3, 1)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I, true>, V, 3, 1; 8 7 4),
+        Some((3, 2)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I, true>, V, 3, 2; 7 4),
+        Some((3, 1)) => in_tiles!(s, v, Permuted<S::I, WHOLE>, V, 3, 1; 4),
         // SAFETY: the caller's promise.
-        _ => unsafe { in_any_form::<S, T, Permuted<S::I>, 1>(s, v) },
+        _ => unsafe { in_any_form::<S, T, Permuted<S::I, WHOLE>, 1>(s, v) },
     }
 }
 
@@ -172,8 +215,8 @@ fn dense(w: &Windows) -> Option<(usize, usize)> {
     (w.dilation[1] == 1).then_some((w.kernel[1], w.stride[1]))
 }
 
-/// Zeros that stand for a pixel's group where that is in the padding.
-static ZEROS: [u32; LARGEST] = [0; LARGEST];
+/// Zeros that stand for the inputs of a vector where those are in the padding: a group's, or of neighbouring groups a vector more than one's.
+static ZEROS: [u32; LARGEST + LANES] = [0; LARGEST + LANES];
 
 /// The most pixels that a tile reads of a line: of 8 windows of 3 that are 2 apart.
 const MOST_PIXELS: usize = 17;
@@ -189,11 +232,10 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
     T: Packed,
     F: Source<S>,
 {
-    let Vectors { pass, task, lanes, .. } = *v;
+    let Vectors { pass, task, .. } = *v;
     let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + KERNEL);
-    let (c, apart) = (pass.inputs, v.apart());
-    let first = v.first_input();
-    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(first);
+    let (c, apart, step) = (pass.inputs, v.apart(), v.step());
+    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(v.first);
     let left = (x * STRIDE) as isize - w.pad[1] as isize;
     let (rows, mut line) = pass.rows(task);
     // SAFETY: the caller's promise; all pixels are within the image or are the zeros, and the channels below c.
@@ -210,7 +252,7 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
             }
             let weights = v.weights(ky);
             for j in 0..g {
-                let source = F::new(s, g, j, first, lanes);
+                let source = F::new(s, v, j);
                 let weights = weights.add(j * KERNEL * LANES);
                 let mut inputs = [s.zero(); MOST_PIXELS];
                 if F::KEPT {
@@ -224,10 +266,10 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
                             inputs[i * STRIDE + kx] = source.load(s, pixels[i * STRIDE + kx]);
                         }
                     }
-                    for v in 0..V {
-                        let weight = T::load(s, weights.add(kx * LANES + v * apart), LANES);
+                    for pair in 0..V {
+                        let weight = T::load(s, weights.add(kx * step + pair * apart), v.lanes);
                         for i in 0..N {
-                            acc[v][i] = s.mul_add(inputs[i * STRIDE + kx], weight, acc[v][i]);
+                            acc[pair][i] = s.mul_add(inputs[i * STRIDE + kx], weight, acc[pair][i]);
                         }
                     }
                 }
@@ -264,28 +306,28 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
     x: usize,
     columns: Range<usize>,
 ) -> usize {
-    let Vectors { pass, task, lanes, .. } = *v;
+    let Vectors { pass, task, .. } = *v;
     let (w, g) = (&pass.windows, pass.group);
-    let (c, apart) = (pass.inputs, v.apart());
+    let (c, apart, step) = (pass.inputs, v.apart(), v.step());
     let (rows, mut line) = pass.rows(task);
     // SAFETY: the caller's promise; all pixels are within the image and the channels below c.
     unsafe {
         let mut acc = v.start::<S, N, V>(s);
         for ky in rows {
             for j in 0..g {
-                let source = F::new(s, g, j, v.first_input(), lanes);
+                let source = F::new(s, v, j);
                 for kx in columns.clone() {
                     let at = line * w.size[1] + x * w.stride[1] + kx * w.dilation[1] - w.pad[1];
                     let pixel = pass.input.wrapping_add(at * c);
-                    let weights = v.weights(ky).add((j * w.kernel[1] + kx) * LANES);
+                    let weights = v.weights(ky).add(j * w.kernel[1] * LANES + kx * step);
                     let mut inputs = [s.zero(); N];
                     for (i, input) in inputs.iter_mut().enumerate() {
                         *input = source.load(s, pixel.wrapping_add(i * w.stride[1] * c));
                     }
-                    for v in 0..V {
-                        let weight = T::load(s, weights.add(v * apart), LANES);
+                    for pair in 0..V {
+                        let weight = T::load(s, weights.add(pair * apart), v.lanes);
                         for i in 0..N {
-                            acc[v][i] = s.mul_add(inputs[i], weight, acc[v][i]);
+                            acc[pair][i] = s.mul_add(inputs[i], weight, acc[pair][i]);
                         }
                     }
                 }
@@ -298,27 +340,66 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
 }
 
 impl<T: Packed> Vectors<'_, T> {
-    /// The first channel of the input that is read.
+    /// Finds the offsets of the lanes.
     #[inline(always)]
-    fn first_input(&self) -> usize {
-        let pass = self.pass;
-        if !is_within(pass) {
-            return self.ch;
+    fn find_offsets(&mut self) {
+        let (g, f) = (self.pass.group, filters(self.pass));
+        let (mut left, mut offset) = (f - self.ch % f, 0);
+        for lane in 0..LANES {
+            if left == 0 {
+                (left, offset) = (f, offset + g);
+            }
+            left -= 1;
+            self.offsets[lane] = offset as i32;
         }
-        let filters = pass.windows.channels / (pass.inputs / pass.group).max(1);
-        self.ch / filters * pass.group
     }
 
-    /// Weights of a vector of channels.
+    /// The offset of the last filter's group.
+    #[inline(always)]
+    fn last_offset(&self) -> usize {
+        self.offsets[self.lanes - 1] as usize
+    }
+
+    /// Whether one permutation brings all lanes their inputs: of sixteen neighbours, or of eight where the instruction set has no other.
+    #[inline(always)]
+    fn is_permutation<S: Simd>(&self) -> bool {
+        let mut fits = self.last_offset() < LANES;
+        if const { !S::PERMUTES_ALL } {
+            fits &= self.loaded(self.pass.group - 1).0 == self.first;
+            for lane in 0..self.lanes {
+                let (first, last) =
+                    (self.offsets[lane] as usize, self.offsets[lane] as usize + self.pass.group - 1);
+                fits &= (first ^ lane) & 8 == 0 && (last ^ lane) & 8 == 0;
+            }
+        }
+        fits
+    }
+
+    /// Where the sixteen channels begin that channel `j` of each group is among, and how far behind a group's first one it is there. As few
+    /// different places as can be: loads from one that is no multiple of a vector take longer.
+    #[inline(always)]
+    fn loaded(&self, j: usize) -> (usize, usize) {
+        let all = self.last_offset() + self.pass.group <= LANES;
+        if all { (self.first, j) } else { (self.first + j, 0) }
+    }
+
+    /// Weights from one vector of filters to the next.
     #[inline(always)]
     fn apart(&self) -> usize {
-        self.pass.windows.kernel[0] * self.pass.group * self.pass.windows.kernel[1] * LANES
+        let (w, g) = (&self.pass.windows, self.pass.group);
+        if g == 1 { LANES } else { w.kernel[0] * g * w.kernel[1] * LANES }
+    }
+
+    /// Weights from one position of the kernel's line to the next.
+    #[inline(always)]
+    fn step(&self) -> usize {
+        if self.pass.group == 1 { self.pass.windows.channels } else { LANES }
     }
 
     /// Those of a row of the kernel, of the first vector.
     #[inline(always)]
     fn weights(&self, ky: usize) -> *const T {
-        let row = self.pass.group * self.pass.windows.kernel[1] * LANES;
+        let row = self.pass.group * self.pass.windows.kernel[1] * self.step();
         self.pass.weights.wrapping_add(self.ch / LANES * self.apart() + ky * row)
     }
 
@@ -365,8 +446,8 @@ trait Source<S: Simd>: Copy {
     /// Whether inputs are kept for all positions of the kernel that they are in, since to bring them to their lanes costs more than to load them.
     const KEPT: bool;
 
-    /// Of groups of `g`, for `lanes` channels; `first` is the first of the input.
-    fn new(s: S, g: usize, j: usize, first: usize, lanes: usize) -> Self;
+    /// For these vectors.
+    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self;
 
     /// The inputs at a pixel.
     ///
@@ -375,26 +456,57 @@ trait Source<S: Simd>: Copy {
     unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F;
 }
 
-/// Groups within a vector: which of the channels each lane gets.
+/// Several groups, of neighbouring channels: which of sixteen each lane gets. Those are all of the pixel's where they are `WHOLE`.
 #[derive(Clone, Copy)]
-struct Permuted<I> {
-    ch: usize,
-    lanes: usize,
+struct Permuted<I, const WHOLE: bool> {
+    first: usize,
+    channels: usize,
     from: I,
 }
 
-impl<S: Simd> Source<S> for Permuted<S::I> {
+impl<S: Simd, const WHOLE: bool> Source<S> for Permuted<S::I, WHOLE> {
     const KEPT: bool = true;
 
     #[inline(always)]
-    fn new(s: S, g: usize, j: usize, ch: usize, lanes: usize) -> Self {
-        let first = s.and_i(s.iota(), s.splat_i(!(g as i32 - 1)));
-        Permuted { ch, lanes, from: s.add_i(first, s.splat_i(j as i32)) }
+    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self {
+        let (first, behind) = v.loaded(j);
+        let channels = if WHOLE { LANES } else { LANES.min(v.pass.inputs - first) };
+        // SAFETY: there are as many offsets as lanes.
+        let offsets = s.bits(unsafe { s.load(v.offsets.as_ptr().cast()) });
+        Permuted { first, channels, from: s.add_i(offsets, s.splat_i(behind as i32)) }
     }
     #[inline(always)]
     unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
         // SAFETY: the caller's promise.
-        s.permute(unsafe { T::load(s, pixel.wrapping_add(self.ch), self.lanes) }, self.from)
+        s.permute(unsafe { T::load(s, pixel.wrapping_add(self.first), self.channels) }, self.from)
+    }
+}
+
+/// Several groups of more channels than a vector has: where each lane's channel is.
+#[derive(Clone, Copy)]
+struct Fetched {
+    first: usize,
+    lanes: usize,
+    offsets: [i32; LANES],
+}
+
+impl<S: Simd> Source<S> for Fetched {
+    const KEPT: bool = true;
+
+    #[inline(always)]
+    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
+        Fetched { first: v.first + j, lanes: v.lanes, offsets: v.offsets }
+    }
+    #[inline(always)]
+    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+        let mut inputs = [0.0; LANES];
+        let first = pixel.wrapping_add(self.first);
+        for lane in 0..self.lanes {
+            // SAFETY: the caller's promise.
+            inputs[lane] = unsafe { (*first.wrapping_add(self.offsets[lane] as usize)).widen() };
+        }
+        // SAFETY: a vector of the array.
+        unsafe { s.load(inputs.as_ptr()) }
     }
 }
 
@@ -406,12 +518,35 @@ impl<S: Simd> Source<S> for Splat {
     const KEPT: bool = false;
 
     #[inline(always)]
-    fn new(_: S, _: usize, j: usize, first: usize, _: usize) -> Self {
-        Splat(first + j)
+    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
+        Splat(v.first + j)
     }
     #[inline(always)]
     unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
         // SAFETY: the caller's promise.
         unsafe { T::splat(s, pixel.wrapping_add(self.0)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_computed_here_where_vectors_are_not_mostly_empty() {
+        // Depthwise, with several filters of a channel, and equal powers of two; sizes of a matmul's tiles.
+        let here =
+            [[1, 1], [1, 9], [2, 2], [4, 4], [8, 8], [16, 16], [64, 64], [2, 17], [13, 22], [7, 1], [5, 32]];
+        for [g, f] in here {
+            assert!(takes(g, f), "{g} to {f}");
+        }
+        for [g, f] in [[0, 1], [1, 0], [56, 7], [65, 16], [128, 128], [20, 9]] {
+            assert!(!takes(g, f), "{g} to {f}");
+        }
+        // Every place where a vector may begin.
+        for (g, f) in (1..20).flat_map(|g| (1..70).map(move |f| (g, f))) {
+            let spans = (0..f * LANES).step_by(LANES).map(|ch| ((ch + LANES - 1) / f - ch / f) * g + 1);
+            assert_eq!(spans.max(), Some(span(g, f)), "{g} to {f}");
+        }
     }
 }

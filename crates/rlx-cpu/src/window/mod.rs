@@ -20,7 +20,7 @@ pub struct Windows {
     pub images: usize,
     /// Image height and width.
     pub size: [usize; 2],
-    /// Channels.
+    /// Channels of the result.
     pub channels: usize,
     /// Output height and width.
     pub out: [usize; 2],
@@ -69,11 +69,11 @@ impl Windows {
 pub struct WindowPass<T = f32> {
     /// The geometry.
     pub windows: Windows,
-    /// Channels of an input pixel: as many as of an output pixel, unless there is one group of all.
+    /// Channels of an input pixel.
     pub inputs: usize,
-    /// Channels of a group of the input; 1 for a depthwise convolution.
+    /// Channels of a group of the input. With 1, and as many inputs as results, the convolution is depthwise.
     pub group: usize,
-    /// The weights, `[kernel_h, kernel_w, channels]` of a depthwise convolution; of others in vectors (see `groups`).
+    /// The weights, `[kernel_h, kernel_w, channels]` with groups of one channel; others in vectors (see `groups`).
     pub weights: *const T,
     /// A bias per channel.
     pub bias: Option<*const T>,
@@ -156,7 +156,7 @@ impl<T: Packed> Kernel for Lines<'_, T> {
         let pass = self.pass;
         let light = pass.activation.and_then(Light::of);
         let function = pass.activation.filter(|_| light.is_none());
-        if pass.group > 1 {
+        if pass.group > 1 || pass.inputs != pass.windows.channels {
             // SAFETY: `WindowPass::run`'s promises.
             unsafe { groups::lines(s, pass, self.tasks, light, function) };
             return;
@@ -189,7 +189,13 @@ mod tests {
     ];
 
     /// The sums in f64, the obvious way.
-    fn reference(w: &Windows, g: usize, x: &[f32], weights: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
+    fn reference(
+        w: &Windows,
+        [g, f]: [usize; 2],
+        x: &[f32],
+        weights: &[f32],
+        bias: Option<&[f32]>,
+    ) -> Vec<f64> {
         let mut out = Vec::new();
         let positions = |o: usize, d: usize, k: usize| {
             let at = (o * w.stride[d] + k * w.dilation[d]) as i64 - w.pad[d] as i64;
@@ -202,14 +208,14 @@ mod tests {
             for ky in 0..w.kernel[0] {
                 for kx in 0..w.kernel[1] {
                     let (Some(y), Some(xx)) = (positions(oy, 0, ky), positions(ox, 1, kx)) else { continue };
-                    let pixel = ((image * w.size[0] + y) * w.size[1] + xx) * w.channels;
+                    let pixel = ((image * w.size[0] + y) * w.size[1] + xx) * (w.channels / f * g);
                     for j in 0..g {
                         let row = |row: usize| (row * g + j) * w.kernel[1] + kx;
                         let weight = match g {
                             1 => weights[row(ky) * w.channels + ch],
                             _ => weights[row(ch / LANES * w.kernel[0] + ky) * LANES + ch % LANES],
                         };
-                        sum += f64::from(x[pixel + ch - ch % g + j]) * f64::from(weight);
+                        sum += f64::from(x[pixel + ch / f * g + j]) * f64::from(weight);
                     }
                 }
             }
@@ -221,8 +227,14 @@ mod tests {
     #[test]
     fn windows_of_every_form_are_right() {
         let mut rng = Rng::new(51);
-        for round in 0..300 {
+        for round in 0..500 {
             let g = if round < 150 { 1 } else { [2, 4, 8, 16, 32, 48, 64][rng.below(7)] };
+            let [g, f] = match round {
+                ..300 => [g, g],
+                // Several filters of each channel, and groups of any sizes.
+                300..350 => [1, 2 + rng.below(40)],
+                _ => [1 + rng.below(20), 1 + rng.below(40)],
+            };
             let size = [1 + rng.below(12), 1 + rng.below(20)];
             let kernel = match round % 3 {
                 0 if g == 1 => [[3, 3], [5, 5]][rng.below(2)],
@@ -236,9 +248,9 @@ mod tests {
                 (size[d] + 2 * pad[d]).checked_sub(span).map(|room| room / stride[d] + 1)
             };
             let (Some(oh), Some(ow)) = (extent(0), extent(1)) else { continue };
-            let (images, channels) = (1 + rng.below(2), g * (1 + rng.below(40usize.div_ceil(g))));
+            let (images, channels) = (1 + rng.below(2), f * (1 + rng.below(40usize.div_ceil(f))));
             let windows = Windows { images, size, channels, out: [oh, ow], kernel, stride, dilation, pad };
-            check(&mut rng, windows, g, round);
+            check(&mut rng, windows, [g, f], round);
         }
     }
 
@@ -258,26 +270,27 @@ mod tests {
                     dilation: [1; 2],
                     pad: [kernel / 2; 2],
                 };
-                check(&mut rng, windows, 1, 0);
+                check(&mut rng, windows, [1, 1], 0);
             }
         }
     }
 
     /// Compares a convolution of random numbers on every instruction set; `round` chooses whether it has a bias, and its function.
-    fn check(rng: &mut Rng, windows: Windows, g: usize, round: usize) {
-        let channels = windows.channels;
-        let x = rng.vec(windows.images * windows.size[0] * windows.size[1] * channels);
+    fn check(rng: &mut Rng, windows: Windows, [g, f]: [usize; 2], round: usize) {
+        let (channels, inputs) = (windows.channels, windows.channels / f * g);
+        let x = rng.vec(windows.images * windows.size[0] * windows.size[1] * inputs);
         let vectors = if g > 1 { channels.next_multiple_of(LANES) } else { channels };
         let (weights, bias) =
             (rng.vec(windows.kernel[0] * windows.kernel[1] * g * vectors), rng.vec(channels));
         let bias = round.is_multiple_of(2).then_some(bias.as_slice());
         let (activation, function) = FUNCTIONS[round / 2 % 4];
-        let want: Vec<f64> = reference(&windows, g, &x, &weights, bias).into_iter().map(function).collect();
+        let want: Vec<f64> =
+            reference(&windows, [g, f], &x, &weights, bias).into_iter().map(function).collect();
         for isa in Isa::available() {
             let mut out = vec![7.0f32; want.len()];
             let pass = WindowPass {
                 windows,
-                inputs: channels,
+                inputs,
                 group: g,
                 weights: weights.as_ptr(),
                 bias: bias.map(|b| b.as_ptr()),
@@ -292,7 +305,7 @@ mod tests {
                 pass.run(isa, 0..tasks / 2);
                 pass.run(isa, tasks / 2..tasks);
             }
-            assert_close(&out, &want, 1e-5, &format!("{windows:?} {g} {:?}", isa.kind()));
+            assert_close(&out, &want, 1e-5, &format!("{windows:?} {g} to {f} {:?}", isa.kind()));
         }
     }
 }
