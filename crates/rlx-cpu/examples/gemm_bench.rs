@@ -137,6 +137,7 @@ fn conv(isa: Isa, run: &mut Run<'_>, size: usize, c: usize, kernel: usize) -> f6
         stride: [1; 3],
         dilation: [1; 3],
         pad: [0, kernel / 2, kernel / 2],
+        first: 0,
     };
     let b = w.as_f32().as_ptr();
     let out = y.as_f32_mut().as_mut_ptr();

@@ -41,6 +41,23 @@ fn rows_are_flat(view: &View) -> bool {
     (1..rank.saturating_sub(1)).all(|i| view.strides[i - 1] == view.strides[i] * view.dims[i])
 }
 
+/// Whether a convolution has the window of one pixel, as far as its attributes say: rows of its matmul are pixels.
+fn has_window_of_pixel(op: &Op) -> bool {
+    let Op::Conv { strides, pads, .. } = op else { return false };
+    strides.iter().all(|&s| s == 1) && pads.iter().all(|&p| p == 0)
+}
+
+/// Whether the pixels of a channel of `[n, …, channels]` follow each other, as in NCHW.
+fn channels_are_planes(view: &View) -> bool {
+    let rank = view.dims.len();
+    let (one, forwards) = (Extent::Const(1), |&s: &Extent| s.range(&|_| SymRange::DIM).min >= 0);
+    rank >= 3
+        && view.strides[rank - 2] == one
+        && (2..rank - 1).all(|i| view.strides[i - 1] == view.strides[i] * view.dims[i])
+        && forwards(&view.strides[0])
+        && forwards(&view.strides[rank - 1])
+}
+
 /// Whether the rows of each step of `[steps, rows, …]` are in their order (or are one row).
 fn rows_run_forwards(view: &View) -> bool {
     let row = view.strides.get(1).copied().unwrap_or(Extent::Const(0));
@@ -56,6 +73,11 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul | Op::MatMulInteger if input == 0 => last_is_contiguous(view),
         Op::MatMulInteger => input == 1,
+        Op::Conv { format: DataFormat::ChannelsLast, groups: 1, .. }
+            if input == 0 && has_window_of_pixel(op) && channels_are_planes(view) =>
+        {
+            !has_few_channels(view)
+        }
         Op::Conv { format: DataFormat::ChannelsLast, groups, .. }
         | Op::ConvInteger { format: DataFormat::ChannelsLast, groups, .. } => match input {
             // Kernels for few channels, of a group or of all, read dense images.
@@ -149,8 +171,10 @@ impl Target for CpuTarget {
                 last_is_contiguous(view)
             }
             Op::Conv { groups: 2.., .. } | Op::ConvInteger { groups: 2.., .. } => false,
-            Op::Conv { format: DataFormat::ChannelsLast, .. }
-            | Op::ConvInteger { format: DataFormat::ChannelsLast, .. } => {
+            Op::Conv { format: DataFormat::ChannelsLast, .. } => {
+                last_is_contiguous(view) && rows_are_flat(view) || channels_are_planes(view)
+            }
+            Op::ConvInteger { format: DataFormat::ChannelsLast, .. } => {
                 last_is_contiguous(view) && rows_are_flat(view)
             }
             Op::Reduce { .. } => true,
@@ -160,6 +184,16 @@ impl Target for CpuTarget {
             },
             Op::TopK { .. } | Op::Cumulative { .. } | Op::ConvTranspose { .. } => true,
             _ => op.is_elementwise(),
+        }
+    }
+
+    fn transposes(&self, op: &Op, view: &View) -> bool {
+        match op {
+            Op::Conv { format: DataFormat::ChannelsLast, groups: 1, .. } => channels_are_planes(view),
+            Op::Region { body } => {
+                region::anchor_of(&body.graph).is_some_and(|anchor| self.transposes(&anchor.op, view))
+            }
+            _ => false,
         }
     }
 

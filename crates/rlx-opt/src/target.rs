@@ -141,6 +141,13 @@ pub trait Target: Send + Sync {
     /// Whether a step of `op` can write its results through strided views (destination placement).
     fn writes_view(&self, op: &Op, view: &View) -> bool;
 
+    /// Whether a step of `op` transposes its result to `view` for less than a copy behind it does; it can write the view then
+    /// ([`writes_view`](Target::writes_view)). No, unless the device says so.
+    fn transposes(&self, op: &Op, view: &View) -> bool {
+        let _ = (op, view);
+        false
+    }
+
     /// Whether a step of `node` may write its result over its input number `input`, when both have one type and one view: its
     /// kernel reads all that it needs of an element before it writes it. No, unless the device says so.
     fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {

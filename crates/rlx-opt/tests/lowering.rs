@@ -37,6 +37,74 @@ impl Target for Anything {
     }
 }
 
+/// The same, whose matmuls transpose their results, and whose softmax reads no views.
+struct Transposing;
+
+impl Target for Transposing {
+    fn name(&self) -> &str {
+        "transposing"
+    }
+
+    fn claim(&self, node: &Node, graph: &Graph) -> Claim {
+        Anything.claim(node, graph)
+    }
+
+    fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {
+        false
+    }
+
+    fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {
+        !matches!(op, Op::Softmax { .. }) && Anything.reads_view(op, input, view)
+    }
+
+    fn writes_view(&self, op: &Op, view: &View) -> bool {
+        Anything.writes_view(op, view)
+    }
+
+    fn transposes(&self, op: &Op, _: &View) -> bool {
+        matches!(op, Op::MatMul)
+    }
+
+    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
+        None
+    }
+}
+
+#[test]
+fn a_step_writes_what_is_wanted_transposed_where_it_does_so_for_less_than_a_copy() {
+    let compiled = |behind: &str| {
+        let graph = format!(
+            r#"graph "g" {{
+              %0 = Input {{name="x"}} : [2, 4] f32
+              %1 = Param {{name="w"}} : [4, 3] f32
+              %2 = MatMul(%0, %1) : [2, 3] f32
+              {behind}
+            }}"#
+        );
+        let graph = text::parse(&graph).unwrap();
+        let pipeline = CompilePipeline::new(Arc::new(Transposing), CompileOptions::default());
+        pipeline.compile(&graph).unwrap().lir
+    };
+    let view = |behind: &str| {
+        let lir = compiled(behind);
+        let copies = lir.steps.iter().filter(|step| matches!(step.kind, StepKind::Copy)).count();
+        (lir.steps[0].outputs[0].view.to_string(), copies)
+    };
+    let turned = || ("[2, 3; strides 1, 2; at 0]".to_owned(), 0);
+    let kept = |copies| ("[2, 3]".to_owned(), copies);
+    let transpose = "%3 = Transpose(%2) {perm=[1, 0]} : [3, 2] f32\n";
+    // As a result, in front of what reads no views, and through a reshape.
+    assert_eq!(view(&format!("{transpose} return %3")), turned());
+    assert_eq!(view(&format!("{transpose} %4 = Softmax(%3) {{axis=1}} : [3, 2] f32\n return %4")), turned());
+    let flat = "%4 = Reshape(%3) {to=[6]} : [6] f32\n";
+    assert_eq!(view(&format!("{transpose} {flat} return %4")), turned());
+    // What reads any view needs nothing; what is used otherwise, too, stays as it is.
+    let square = "%4 = Transpose(%3) {perm=[1, 0]} : [2, 3] f32\n";
+    assert_eq!(view(&format!("{transpose} %4 = MatMul(%2, %3) : [2, 2] f32\n return %4")), kept(0));
+    assert_eq!(view(&format!("{transpose} {square} return %4")), kept(0));
+    assert_eq!(view(&format!("{transpose} return %2, %3")), kept(1));
+}
+
 fn compile(graph: &str) -> CompileResult {
     let graph = text::parse(graph).unwrap();
     CompilePipeline::new(Arc::new(Anything), CompileOptions::default()).compile(&graph).unwrap()

@@ -5,7 +5,7 @@ use super::kernel::{AnyRows, Rows};
 /// The windows of a batch of volumes (frames of lines of pixels), one row per output position, one tap per kernel
 /// position. An image is a volume of one frame.
 ///
-/// Row `((volume · out_d + z) · out_h + y) · out_w + x` is the window of output (z, y, x). Its tap
+/// Row `((volume · out_d + z) · out_h + y) · out_w + x`, less `first`, is the window of output (z, y, x). Its tap
 /// `(kz · kernel_h + ky) · kernel_w + kx` is the `k` channels of one pixel, or zeros where that is in the padding. The
 /// packed matrix has the kernel as `[kernel_d · kernel_h · kernel_w · channels, out_channels]`. A group of channels is
 /// chosen by offsetting `input`.
@@ -31,6 +31,8 @@ pub struct ConvRows<T = f32> {
     pub dilation: [usize; 3],
     /// Padding in front, above and at the left.
     pub pad: [usize; 3],
+    /// The window of row 0, among those of all outputs.
+    pub first: usize,
 }
 
 // SAFETY: plain addresses; anyone who reads through them (`Gemm::run`) was promised that it may.
@@ -60,8 +62,12 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     #[inline(always)]
     fn tile<const N: usize>(&self, row: usize) -> [Window<T>; N] {
         let mut windows = [Window { frame: self.input, z: 0, y: 0, x: 0 }; N];
-        self.windows(row, &mut windows);
+        self.windows(self.first + row, &mut windows);
         windows
+    }
+
+    fn from_row(&self, row: usize) -> Self {
+        ConvRows { first: self.first + row, ..*self }
     }
 
     fn any(&self) -> AnyRows<T> {

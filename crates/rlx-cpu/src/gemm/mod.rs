@@ -177,18 +177,22 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
-        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, wide, .. } = *self;
-        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, ahead, wide };
+        let any = self.with_rows(self.rows.any());
         R::Element::run(isa, RunTasks { gemm: &any, tasks });
     }
 }
 
-impl<T: Packed> Gemm<Strided<T>> {
-    /// The matmul of some of the rows, which are read at `from`, one behind the other.
-    pub fn of_rows(&self, rows: Range<usize>, from: *const T) -> Self {
-        let mut part = *self;
+impl<R: Rows<Element: Packed>> Gemm<R> {
+    /// The same matmul of other rows.
+    fn with_rows<S: Rows<Element = R::Element>>(&self, rows: S) -> Gemm<S> {
+        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, wide, .. } = *self;
+        Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead, wide }
+    }
+
+    /// The matmul of some of the rows, which are those of `from`.
+    pub fn block<S: Rows<Element = R::Element>>(&self, rows: Range<usize>, from: S) -> Gemm<S> {
+        let mut part = self.with_rows(from);
         part.m = rows.len();
-        part.rows = Strided { ptr: from, row_stride: self.k as isize };
         part.c = self.c.wrapping_add(rows.start * self.c_stride);
         if let Some(combine) = &mut part.epilogue.combine {
             combine.ptr = combine.ptr.wrapping_add(rows.start * combine.row_stride);
@@ -197,6 +201,13 @@ impl<T: Packed> Gemm<Strided<T>> {
             *bias = bias.wrapping_add(rows.start);
         }
         part
+    }
+}
+
+impl<T: Packed> Gemm<Strided<T>> {
+    /// The matmul of some of the rows, which are read at `from`, one behind the other.
+    pub fn of_rows(&self, rows: Range<usize>, from: *const T) -> Self {
+        self.block(rows, Strided { ptr: from, row_stride: self.k as isize })
     }
 
     /// The tasks of one panel after the other, each with those of its panel in the matmul `then` of the same extents.

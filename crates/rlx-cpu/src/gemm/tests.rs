@@ -380,6 +380,7 @@ fn extents(
         stride,
         dilation,
         pad,
+        first: 0,
     })
 }
 

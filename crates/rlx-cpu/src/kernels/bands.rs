@@ -21,7 +21,7 @@ use std::time::Duration;
 use rlx_ir::clock::Instant;
 
 use super::{RunCx, Shared};
-use crate::gemm::{Gemm, Packed, Strided};
+use crate::gemm::{Gemm, Packed, Rows, Strided};
 use crate::isa::Isa;
 use crate::layout::At;
 use crate::window::WindowPass;
@@ -241,10 +241,7 @@ impl<T: Packed> PartOf<T> {
                         let from = ring.get().wrapping_add(lines.start % n * form.bytes[0]);
                         Strided { ptr: from.cast_const().cast(), row_stride: gemm.k as isize }
                     }
-                    _ => {
-                        let from = gemm.rows.ptr.wrapping_offset(first as isize * gemm.rows.row_stride);
-                        Strided { ptr: from, ..gemm.rows }
-                    }
+                    _ => gemm.rows.from_row(first),
                 };
                 if !matches!(output, Lines::Own) {
                     (part.c, part.c_stride) = (to(part.c), gemm.n);
@@ -272,7 +269,7 @@ impl<T: Packed> PartOf<T> {
     unsafe fn put(&self, form: &LineForm, from: *const T) {
         let (to, columns, stride) = match self {
             PartOf::Product(gemm, _) => (gemm.c, gemm.n, gemm.c_stride),
-            PartOf::Windows(pass) => (pass.output, pass.inputs, pass.windows.channels),
+            PartOf::Windows(pass) => (pass.output, pass.windows.channels, pass.windows.channels),
         };
         let all = form.images * form.lines[1] * form.bytes[1] / size_of::<T>();
         // SAFETY: the caller's promise.

@@ -6,12 +6,15 @@
 //!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
 //! * Groups are matmuls of their own, where they are not small ([`grouped`]).
 //! * Windows of 3 × 3 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
+//! * Where the image or the result is planes (NCHW), some pixels at a time are transposed while they are in the cache ([`planes`]).
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
 mod border;
 mod depthwise_integer;
 pub(crate) mod integer;
+pub(super) mod planes;
+mod run;
 pub(crate) mod winograd;
 
 use std::sync::Arc;
@@ -23,20 +26,18 @@ use rlx_opt::Claim;
 use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
 use super::epilogue::Tail;
 use super::grouped::{self, is_grouped};
-use super::matmul::{is_packed, packed_bytes, run_gemm};
-use super::pack::pack_conv;
+use super::matmul::is_packed;
 use super::region::Anchored;
 use super::{
-    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, conv_pool_generic, mismatch,
+    BindCx, CompileCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS, conv_pool_generic, mismatch,
     no_kernel, packed_type, wrong_format,
 };
 use crate::alloc::Buffer;
 use crate::formats;
-use crate::gemm::{
-    self, Ahead, Bias, ConvRows, Epilogue, Gemm, PANEL, Packed, Rows, Strided, TileSizes, WinogradTile,
-};
+use crate::gemm::{self, Ahead, Gemm, PANEL, Strided, TileSizes, WinogradTile};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::allocate;
+use planes::{Ends, Planes};
 
 /// With at most this many input channels, images are copied with their border.
 const FEW_CHANNELS: usize = 8;
@@ -162,13 +163,17 @@ struct Shape {
     strides: [usize; 4],
     weights: Layout,
     c_stride: usize,
+    /// What is planes, and transposed block by block.
+    ends: Ends,
+    /// What is planes, and transposed as a whole.
+    whole: Ends,
     route: Route,
     /// Winograd's algorithm instead, which the weights are packed for.
     winograd: Option<WinogradTile>,
     packed: bool,
     worth: bool,
-    /// Bytes of shared scratch: the anchor's result, the bordered images, the packed weights.
-    parts: [usize; 3],
+    /// Bytes of shared scratch: the anchor's result, the bordered images, the packed weights, the rows of images that are planes.
+    parts: [usize; 4],
 }
 
 /// A bound convolution.
@@ -236,6 +241,9 @@ impl Conv {
 
     fn shape(&self, cx: &BindCx<'_>, result: &Bound) -> Result<Shape> {
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
+        let planes = Planes::of(x).filter(|_| self.groups == 1);
+        let rows = Bound { layout: Layout::dense(x.dims()), ..*x };
+        let x = if planes.is_some() { &rows } else { x };
         let ([batch, frames, h, width, c], strides) = Self::volume(x)?;
         let ([_, od, oh, ow, o], _) = Self::volume(result)?;
         let (size, out) = ([frames, h, width], [od, oh, ow]);
@@ -253,7 +261,11 @@ impl Conv {
             }
         }
         let rows = result.layout.range(0, result.layout.rank() - 1);
-        let (_, c_stride) = rows.flat().ok_or_else(shape_mismatch)?;
+        let ends = Ends { x: planes, y: Planes::of(result).filter(|_| g == 1) };
+        let c_stride = match ends.y {
+            Some(_) => o as isize,
+            None => rows.flat().ok_or_else(shape_mismatch)?.1,
+        };
         let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
         if bias.is_some_and(|b| b.dims() != [o] || !b.layout.is_dense()) {
             return Err(shape_mismatch());
@@ -275,11 +287,13 @@ impl Conv {
             strides,
             weights: w.layout,
             c_stride: usize::try_from(c_stride).map_err(|_| shape_mismatch())?,
+            ends,
+            whole: Ends::NONE,
             route: if winograd.is_some() { Route::Windows } else { self.route(x, kernel, c / g) },
             winograd,
             packed,
             worth: false,
-            parts: [0; 3],
+            parts: [0; 4],
         })
     }
 
@@ -306,12 +320,17 @@ impl Conv {
 impl StepKernel for Conv {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let flat = cx.outputs[0].layout.range(0, cx.outputs[0].layout.rank().saturating_sub(1)).flat();
-        let (result, mut needs) = self.tail.bind(cx, self.dtype, &|_| flat.is_some())?;
+        let writes = flat.is_some() || Planes::of(&cx.outputs[0]).is_some();
+        let (result, mut needs) = self.tail.bind(cx, self.dtype, &|_| writes)?;
         let mut s = self.shape(cx, &result)?;
-        let taps: usize = s.kernel.iter().product();
-        let depth = taps * s.channels;
         let large = || mismatch("a convolution that is too large");
         s.parts[0] = self.tail.scratch_bytes();
+        let all = |planes: Planes| (planes.elements() * self.dtype.size_bytes()).next_multiple_of(64);
+        s.take_whole();
+        if let Some(planes) = s.whole.y {
+            s.y = At { buffer: cx.scratch, offset: 0 };
+            s.parts[0] = all(planes);
+        }
         if s.route == Route::Bordered {
             let [h, w] = self.bordered(&s);
             let pixel = self.bordered_pixel(&s) * self.dtype.size_bytes();
@@ -322,8 +341,15 @@ impl StepKernel for Conv {
             let all = self.group_bytes(&s).and_then(|n| n.checked_mul(self.groups));
             s.parts[2] = all.ok_or_else(large)?;
         }
+        if let Some(planes) = s.whole.x {
+            s.x = At { buffer: cx.scratch, offset: s.parts[..3].iter().sum() };
+            s.parts[3] = all(planes);
+        }
+        let block = packed_type!(self.dtype, T => s.ends.scratch_bytes::<T>(), _ => 0);
+        needs.thread_scratch = needs.thread_scratch.max(block);
         needs.shared_scratch = s.parts.iter().sum();
         let rows = s.batch * s.out.iter().product::<usize>();
+        let depth = s.kernel.iter().product::<usize>() * s.channels;
         let mut nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
         if let Some(tile) = s.winograd {
             let own = self.winograd_needs(&s, tile)?;
@@ -370,7 +396,7 @@ impl StepKernel for Conv {
             Route::Matmul(row) => row,
             Route::Windows | Route::Bordered => return None,
         };
-        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1;
+        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1 && s.ends.is_none();
         if !alone || !self.tail.is_epilogue() {
             return None;
         }
@@ -417,149 +443,5 @@ impl StepKernel for Conv {
 
     fn set_tile_sizes(&mut self, tile_sizes: TileSizes) {
         self.tile_sizes = tile_sizes;
-    }
-}
-
-impl Conv {
-    /// Elements of a pixel of the copy with its border: whole groups of the type.
-    fn bordered_pixel(&self, s: &Shape) -> usize {
-        packed_type!(self.dtype, T => s.channels.next_multiple_of(T::GROUP), _ => s.channels)
-    }
-
-    /// Bytes of the packed weights of one group.
-    fn group_bytes(&self, s: &Shape) -> Option<usize> {
-        let tap = packed_bytes(self.dtype, s.channels, s.filters)?;
-        tap.checked_mul(s.kernel.iter().product())
-    }
-
-    /// # Safety
-    /// As [`StepKernel::run`]; the operands must be of `T`, and `zeros` as many as there are channels.
-    unsafe fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zeros: *const T) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let weights = self.weights_at::<T>(cx, s);
-            if s.route == Route::Bordered {
-                let zeros = [T::zero(); 2];
-                self.copy_with_border::<T>(cx, s, s.parts[0], self.bordered_pixel(s), zeros);
-            }
-            let words = self.group_bytes(s).unwrap_or(0) / 4;
-            for group in 0..self.groups {
-                let b = weights.get().wrapping_add(group * words);
-                self.product::<T>(cx, s, group, b, zeros);
-            }
-        }
-    }
-
-    /// Where the packed weights are; packs them now if no one has.
-    unsafe fn weights_at<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
-        if s.packed {
-            return cx.shared(s.w);
-        }
-        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0] + s.parts[1]).cast::<f32>());
-        let from = cx.shared::<T>(s.w);
-        let (groups, panels) = (self.groups, gemm::panels(s.filters));
-        let per_group = self.group_bytes(s).unwrap_or(0) / 4;
-        cx.parallel(s.worth, groups * panels, &|range, _| {
-            for unit in range {
-                let (group, panel) = (unit / panels, unit % panels);
-                let to = to.get().wrapping_add(group * per_group);
-                let rows = group * s.filters..(group + 1) * s.filters;
-                // SAFETY: the view is within its buffer; panels are disjoint.
-                unsafe { pack_conv(from.get().cast_const(), &s.weights, rows, to, panel..panel + 1) }
-            }
-        });
-        to
-    }
-
-    fn epilogue<T>(&self, cx: &RunCx<'_, '_>, s: &Shape, group: usize) -> Epilogue<T> {
-        let mut epilogue = self.tail.epilogue::<T>(cx);
-        if let Some(at) = s.bias {
-            epilogue.bias = Bias::OfSum(cx.ptr(at));
-        }
-        if let Bias::PerColumn(p) | Bias::OfSum(p) = &mut epilogue.bias {
-            *p = p.wrapping_add(group * s.filters);
-        }
-        if let Some(combine) = &mut epilogue.combine {
-            combine.ptr = combine.ptr.wrapping_add(group * s.filters);
-        }
-        epilogue
-    }
-
-    /// The windows of a group's input channels.
-    fn windows<T>(&self, s: &Shape, input: *const T, zeros: *const T) -> ConvRows<T> {
-        ConvRows {
-            input,
-            zeros,
-            size: s.size,
-            strides: [s.strides[1], s.strides[2], s.strides[3]],
-            volume_stride: s.strides[0],
-            out: s.out,
-            kernel: s.kernel,
-            stride: self.window.stride,
-            dilation: self.window.dilation,
-            pad: self.window.before,
-        }
-    }
-
-    /// The matmul of a group's filters with these rows.
-    fn gemm<R: Rows<Element: Packed>>(
-        &self,
-        cx: &RunCx<'_, '_>,
-        s: &Shape,
-        group: usize,
-        b: *const f32,
-        rows: R,
-    ) -> Gemm<R> {
-        Gemm {
-            m: s.batch * s.out.iter().product::<usize>(),
-            n: s.filters,
-            k: s.channels,
-            rows,
-            b,
-            c: cx.ptr::<R::Element>(s.y).wrapping_add(group * s.filters),
-            c_stride: s.c_stride,
-            epilogue: self.epilogue(cx, s, group),
-            tile_sizes: self.tile_sizes,
-            ahead: cx.ahead(self.next),
-            wide: None,
-        }
-    }
-
-    unsafe fn product<T: Packed>(
-        &self,
-        cx: &mut RunCx<'_, '_>,
-        s: &Shape,
-        group: usize,
-        b: *const f32,
-        zeros: *const T,
-    ) {
-        let isa = cx.isa;
-        let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
-        let windows = self.windows(s, input, zeros);
-        // SAFETY: the caller's promise: windows are within the image or read the zeros.
-        unsafe {
-            match s.route {
-                Route::Windows => run_gemm(cx, isa, s.worth, &self.gemm(cx, s, group, b, windows)),
-                Route::Matmul(row_stride) => {
-                    let rows = Strided { ptr: input, row_stride };
-                    run_gemm(cx, isa, s.worth, &self.gemm(cx, s, group, b, rows));
-                }
-                Route::Bordered => {
-                    let [h, w] = self.bordered(s);
-                    let c = self.bordered_pixel(s);
-                    let rows = ConvRows {
-                        input: cx.shared_scratch.wrapping_add(s.parts[0]).cast(),
-                        size: [s.size[0], h, w],
-                        strides: [h * w * c, w * c, c],
-                        volume_stride: s.size[0] * h * w * c,
-                        kernel: [s.kernel[0], s.kernel[1], 1],
-                        pad: [windows.pad[0], 0, 0],
-                        ..windows
-                    };
-                    let plain = self.gemm(cx, s, group, b, rows);
-                    run_gemm(cx, isa, s.worth, &Gemm { k: s.kernel[2] * c, ..plain });
-                }
-            }
-        }
     }
 }

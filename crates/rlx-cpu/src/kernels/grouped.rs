@@ -5,6 +5,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 
 use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
+use super::conv::planes::Planes;
 use super::epilogue::Tail;
 use super::matmul::is_packed;
 use super::region::{Anchored, EpilogueSpec};
@@ -66,6 +67,8 @@ struct Numbers {
     /// Channels of an input pixel, and of a group of them.
     inputs: usize,
     group: usize,
+    /// Where the result is if its channels are planes; it is made of that at `y`.
+    planes: Option<Planes>,
     /// Bytes of packed weights.
     weight_bytes: usize,
     /// Where scratch for the weights begins.
@@ -126,7 +129,14 @@ impl StepKernel for Grouped {
         let (dtype, long) = (self.dtype, self.dtype == DType::F32);
         // A bias behind the convolution is added to the rounded sum.
         let simple = |e: &EpilogueSpec| e.alpha == 1.0 && e.combine.is_none() && (long || e.bias.is_none());
-        let (result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
+        let (mut result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
+        let mut scratch = self.tail.scratch_bytes();
+        let planes = Planes::of(&result);
+        if let Some(planes) = &planes {
+            result.at = At { buffer: cx.scratch, offset: scratch };
+            result.layout = Layout::dense(result.dims());
+            scratch += (planes.elements() * dtype.size_bytes()).next_multiple_of(64);
+        }
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let ([images, h, width, inputs], [n, oh, ow, channels]) = (image(x)?, image(&result)?);
         let (group, kernel) = (w.dims()[1], pair(&w.dims()[2..], 1));
@@ -150,12 +160,9 @@ impl StepKernel for Grouped {
             pad: self.before,
         };
         let packed = cx.is_packed(self.inputs[1], formats::GROUPED_WEIGHTS)?;
-        let scratch = self.tail.scratch_bytes();
         let weights = packed_elements(w.dims()).and_then(|n| n.checked_mul(dtype.size_bytes()));
         let weight_bytes = weights.ok_or_else(|| mismatch("a convolution that is too large"))?;
-        if !packed {
-            needs.shared_scratch = scratch + weight_bytes;
-        }
+        needs.shared_scratch = scratch + if packed { 0 } else { weight_bytes };
         let nanos = (images * oh * ow * channels * kernel[0] * kernel[1] * group) as f64 * 0.06;
         needs.nanos += nanos;
         let worth = nanos > WORTH_NANOS;
@@ -170,6 +177,7 @@ impl StepKernel for Grouped {
             windows,
             inputs,
             group,
+            planes,
             weight_bytes,
             scratch,
             worth,
@@ -192,7 +200,7 @@ impl StepKernel for Grouped {
     }
 
     fn lines(&self) -> Option<LineForm> {
-        let s = self.bound.as_ref().filter(|s| s.packed && self.tail.is_epilogue())?;
+        let s = self.bound.as_ref().filter(|s| s.packed && s.planes.is_none() && self.tail.is_epilogue())?;
         let w = &s.windows;
         let size = self.dtype.size_bytes();
         Some(LineForm {
@@ -258,6 +266,9 @@ impl Grouped {
             };
             let (isa, pass) = (cx.isa, self.pass::<T>(cx, s, weights));
             cx.parallel(s.worth, s.windows.tasks(), &|range, _| pass.run(isa, range));
+            if let Some(planes) = &s.planes {
+                planes.put_all::<T>(cx, s.worth, pass.output);
+            }
         }
     }
 }

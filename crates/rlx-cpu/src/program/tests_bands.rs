@@ -112,7 +112,9 @@ impl Case {
         let [expands, projects, residual] = [0.7, 0.7, 0.5].map(|p| g.chance(p));
         let first = if expands { few } else { wide };
         let mut graph = Graph::new("bottleneck");
-        let input = graph.input("x", Shape::new(&[batch, first, size[0], size[1]], dtype));
+        // Channels are beside each other in what is given, and below in the result: bands have no planes.
+        let input = graph.input("x", Shape::new(&[batch, size[0], size[1], first], dtype));
+        let input = graph.try_add(Op::Transpose { perm: vec![0, 3, 1, 2] }, &[input]).expect("a transpose");
         // So that what the bands read is a value of the run.
         let x = graph.try_add(Op::Activation(Activation::Neg), &[input]).expect("elementwise");
         let relu = |graph: &mut Graph, y| {
@@ -137,6 +139,7 @@ impl Case {
         if graph.shape(y) == graph.shape(x) {
             y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, x]).expect("elementwise");
         }
+        y = graph.try_add(Op::Transpose { perm: vec![0, 2, 3, 1] }, &[y]).expect("a transpose");
         graph.set_outputs(vec![y]);
         let bindings = random_bindings(&graph, &DimBinding::new(), g.bits());
         Case { graph, bindings }

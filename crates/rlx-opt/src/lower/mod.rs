@@ -132,6 +132,8 @@ struct Lowering<'g> {
     values: Vec<Vec<Operand>>,
     /// For a producer that may write into a concatenation: which one, and which of its inputs.
     placement: HashMap<NodeId, (NodeId, usize)>,
+    /// The transpose that is the only use of a step, and who uses it.
+    transposes: HashMap<NodeId, (NodeId, Vec<NodeId>)>,
     joined: HashMap<NodeId, Joined>,
     dense_copies: HashMap<NodeId, Operand>,
     /// The dense views by their dimensions: most operands share one.
@@ -163,6 +165,7 @@ impl<'g> Lowering<'g> {
             data: graph.data_symbols(),
             values: Vec::with_capacity(graph.len()),
             placement,
+            transposes: only_transposed(graph),
             joined: HashMap::default(),
             dense_copies: HashMap::default(),
             dense_views: HashMap::default(),
@@ -374,12 +377,48 @@ impl<'g> Lowering<'g> {
                     vec![self.fresh(&node.shape, fixed, format)]
                 }
             }
-            None => node.results().iter().map(|shape| self.fresh(shape, fixed, format)).collect(),
+            None => match self.transposed(node) {
+                Some(operand) => vec![operand],
+                None => node.results().iter().map(|shape| self.fresh(shape, fixed, format)).collect(),
+            },
         };
         let step =
             Step { kind: StepKind::Op(node.op.clone()), inputs, outputs: outputs.clone(), node: node.id };
         self.push_step(fixed, step);
         outputs
+    }
+
+    /// A place for the result of a step that only a transpose uses, in the order behind that: where the transposed value is wanted dense, and the
+    /// step writes it for less than a copy does.
+    fn transposed(&mut self, node: &Node) -> Option<Operand> {
+        let (transpose, users) = self.transposes.get(&node.id)?;
+        let transpose = self.graph.node(*transpose);
+        let Op::Transpose { perm } = &transpose.op else { return None };
+        // Where each dimension of the result goes.
+        let mut places = vec![0; perm.len()];
+        perm.iter().enumerate().for_each(|(to, &from)| places[from] = to);
+        let there = View::dense(transpose.shape.dims());
+        let view = view::moved(&Op::Transpose { perm: places }, &[there], &node.shape)?;
+        let here = view::moved(&transpose.op, &[View::dense(node.shape.dims())], &transpose.shape)?;
+        if !self.target.transposes(&node.op, &view) || !self.is_wanted_dense(transpose.id, users, &here) {
+            return None;
+        }
+        let whole = self.fresh(&transpose.shape, self.fixed[node.id.index()], None);
+        Some(Operand { view: Arc::new(view), ..whole })
+    }
+
+    /// Whether a value through this view would be copied: it is a result, or one of its users does not read the view.
+    fn is_wanted_dense(&self, id: NodeId, users: &[NodeId], view: &View) -> bool {
+        let graph = self.graph;
+        let reads = |user: &Node, input: usize| match &user.op {
+            Op::Reshape { .. } => {
+                let to: Vec<Extent> = user.shape.dims().iter().map(|d| d.extent()).collect();
+                view::reshaped(view, &to).is_some()
+            }
+            op => view::is_movement(op) || self.target.reads_view(op, input, view),
+        };
+        let copies = |user: &Node| (0..user.inputs.len()).any(|i| user.inputs[i] == id && !reads(user, i));
+        graph.outputs.contains(&id) || users.iter().any(|&user| copies(graph.node(user)))
     }
 
     /// Outputs are dense and whole in arena buffers of their own; what does not is copied there.
@@ -448,6 +487,30 @@ fn placements(graph: &Graph) -> HashMap<NodeId, (NodeId, usize)> {
             let single = producer.results().len() == 1 && uses[id.index()] == 1;
             if single && !view::is_movement(&producer.op) && !producer.inputs.is_empty() {
                 found.insert(id, (node.id, i));
+            }
+        }
+    }
+    found
+}
+
+/// The steps whose only use is a transpose, which that is, and who uses it.
+fn only_transposed(graph: &Graph) -> HashMap<NodeId, (NodeId, Vec<NodeId>)> {
+    let uses = crate::rewrite::use_counts(graph);
+    let mut found = HashMap::default();
+    for node in graph.nodes() {
+        if let (Op::Transpose { .. }, &[of]) = (&node.op, &node.inputs[..]) {
+            let producer = graph.node(of);
+            let is_step = !view::is_movement(&producer.op) && !producer.inputs.is_empty();
+            if is_step && uses[of.index()] == 1 && producer.results().len() == 1 {
+                found.insert(of, (node.id, Vec::new()));
+            }
+        }
+        for &input in node.inputs.iter() {
+            let of = graph.node(input).inputs.first();
+            if let Some((transpose, users)) = of.and_then(|of| found.get_mut(of))
+                && *transpose == input
+            {
+                users.push(node.id);
             }
         }
     }

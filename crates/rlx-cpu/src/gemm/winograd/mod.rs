@@ -370,6 +370,7 @@ impl RunBlock<'_> {
                     stride: [w.stride[0], 1, 1],
                     dilation: [w.dilation[0], 1, 1],
                     pad: [0; 3],
+                    first: 0,
                 })
             };
             let b = conv.weights.wrapping_add((panel * points + point) * depth * PANEL);

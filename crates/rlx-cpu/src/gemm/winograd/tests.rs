@@ -89,6 +89,7 @@ impl Case {
             stride: [self.stride, 1, 1],
             dilation: [self.dilation, 1, 1],
             pad: self.pad,
+            first: 0,
         }
     }
 

@@ -102,7 +102,7 @@ impl StepKernel for ConvInteger {
             let pixels = s.batch.checked_mul(s.size[0] * h * w).and_then(|n| n.checked_mul(pixel_bytes(&s)));
             images = pixels.and_then(|n| n.checked_add(images)).ok_or_else(large)?.next_multiple_of(64);
         }
-        s.parts = [self.conv.tail.scratch_bytes(), images, 0];
+        s.parts = [self.conv.tail.scratch_bytes(), images, 0, 0];
         if !s.packed {
             let all = group_bytes(&s).and_then(|n| n.checked_mul(self.conv.groups));
             s.parts[2] = all.ok_or_else(large)?;
@@ -213,6 +213,7 @@ impl ConvInteger {
             stride: w.stride,
             dilation: w.dilation,
             pad: w.before,
+            first: 0,
         };
         // SAFETY: the caller's promise.
         let epilogue = unsafe { self.conv.tail.byte_epilogue(cx) };

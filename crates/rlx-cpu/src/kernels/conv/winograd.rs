@@ -154,6 +154,10 @@ impl Conv {
         zeros: *const f32,
     ) {
         let input = cx.ptr::<f32>(s.x).cast_const();
+        if let Some(planes) = &s.whole.x {
+            // SAFETY: the caller's promise; scratch was asked for when the step was bound.
+            unsafe { planes.take_all::<f32>(cx, s.worth, cx.ptr(s.x)) };
+        }
         let conv = WinogradConv {
             windows: self.windows(s, input, zeros),
             weights: cx.ptr(s.w),
@@ -168,5 +172,9 @@ impl Conv {
             // SAFETY: the caller's promise; each thread has the scratch that binding asked for.
             unsafe { conv.run(isa, &blocks, range, scratch.cast()) }
         });
+        if let Some(planes) = &s.whole.y {
+            // SAFETY: as above; the rows were written just now.
+            unsafe { planes.put_all::<f32>(cx, s.worth, cx.ptr::<f32>(s.y)) };
+        }
     }
 }

@@ -1,0 +1,133 @@
+//! Convolutions of what is given as planes (NCHW) into planes: every way to compute one against the oracle, and without copies before and behind.
+
+mod common;
+
+use common::{against_oracle, backends, compile, oracle, run};
+use rlx_ir::lir::StepKind;
+use rlx_ir::op::{Activation, BinaryOp, DataFormat};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::{Gen, random_bindings};
+use rlx_ir::{DType, DimBinding, Graph, GraphExt, LirModule, Op, Shape};
+use rlx_opt::CompileOptions;
+
+/// A convolution of planes, with what is behind it.
+fn convolution(g: &mut Gen, dtype: DType) -> Graph {
+    let mut graph = Graph::new("planes");
+    let (batch, spatial) = (g.size(1..=2), g.size(1..=3));
+    // One pixel, which is most of what has its own way; windows, of few channels and many.
+    let kernel: Vec<usize> = match g.size(0..=3) {
+        0 | 1 => vec![1; spatial],
+        2 => vec![3; spatial],
+        _ => (0..spatial).map(|_| g.size(1..=4)).collect(),
+    };
+    let size: Vec<usize> = kernel.iter().map(|&k| k + g.size(0..=[300, 20, 6][spatial - 1])).collect();
+    let (channels, filters) = ([1, 3, 8, g.size(1..=70)][g.size(0..=3)], g.size(1..=100));
+    let (stride, pad) = (if g.chance(0.7) { 1 } else { 2 }, usize::from(kernel[0] > 1 && g.chance(0.5)));
+    let x = graph.input("x", Shape::new(&[&[batch, channels], &size[..]].concat(), dtype));
+    let w = graph.param("w", Shape::new(&[&[filters, channels], &kernel[..]].concat(), dtype));
+    let b = graph.param("b", Shape::new(&[filters], dtype));
+    let op = Op::Conv {
+        strides: vec![stride; spatial],
+        pads: vec![pad; 2 * spatial],
+        dilations: vec![1; spatial],
+        groups: 1,
+        format: DataFormat::ChannelsFirst,
+    };
+    let inputs = if g.chance(0.7) { vec![x, w, b] } else { vec![x, w] };
+    let mut y = graph.try_add(op, &inputs).unwrap();
+    match g.size(0..=3) {
+        0 => y = graph.try_add(Op::Activation(Activation::Relu), &[y]).unwrap(),
+        1 => y = graph.try_add(Op::Activation(Activation::Gelu), &[y]).unwrap(),
+        2 => {
+            let residual = graph.input("residual", graph.shape(y).clone());
+            y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, residual]).unwrap();
+        }
+        _ => {}
+    }
+    // What wants the result dense may stand behind a reshape.
+    if g.chance(0.3) {
+        let pixels: usize = graph.shape(y).static_dims().unwrap()[2..].iter().product();
+        y = graph.reshape_(y, &[batch, filters, pixels].map(|n| n as i64));
+    }
+    graph.set_outputs(vec![y]);
+    graph
+}
+
+/// How many steps copy.
+fn copies(lir: &LirModule) -> usize {
+    lir.steps.iter().filter(|step| matches!(step.kind, StepKind::Copy)).count()
+}
+
+fn check(graph: &Graph, bindings: &Bindings) {
+    let want = oracle(graph, bindings);
+    let mut answers = Vec::new();
+    for (name, backend) in backends() {
+        let mut exec = compile(graph, &backend, &CompileOptions::default()).unwrap();
+        let got = run(&mut *exec, bindings, &DimBinding::new()).unwrap();
+        if let Some(difference) = against_oracle(&want, &got) {
+            panic!("{name}: {difference}\n{graph}\n{}", exec.lir());
+        }
+        answers.push(got);
+    }
+    let [.., one, two] = &answers[..] else { panic!("two backends at least") };
+    assert!(one == two, "one thread and two\n{graph}");
+}
+
+#[test]
+fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
+    let g = &mut Gen::new(61);
+    for at in 0..160 {
+        let dtype = [DType::F32, DType::F32, DType::BF16, DType::F16][at % 4];
+        let graph = convolution(g, dtype);
+        check(&graph, &random_bindings(&graph, &DimBinding::new(), at as u64));
+    }
+}
+
+#[test]
+fn planes_are_neither_copied_before_nor_behind() {
+    let (_, backend) = backends().pop().unwrap();
+    // The kernel's size, whether images have their own step before it, and behind it.
+    for (kernel, before) in [(1, 0), (3, 1)] {
+        let mut graph = Graph::new("planes");
+        let x = graph.input("x", Shape::new(&[2, 24, 9, 7], DType::F32));
+        let w = graph.param("w", Shape::new(&[20, 24, kernel, kernel], DType::F32));
+        let op = Op::Conv {
+            strides: vec![1; 2],
+            pads: vec![kernel / 2; 4],
+            dilations: vec![1; 2],
+            groups: 1,
+            format: DataFormat::ChannelsFirst,
+        };
+        let y = graph.try_add(op, &[x, w]).unwrap();
+        let y = graph.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
+        graph.set_outputs(vec![y]);
+        let exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+        assert_eq!(copies(exec.lir()), before, "{}", exec.lir());
+    }
+}
+
+#[test]
+fn rows_of_channels_stay_where_they_are_read() {
+    // Of two convolutions, neither what is between them nor what both are given is in another order than they read.
+    let (_, backend) = backends().pop().unwrap();
+    let mut graph = Graph::new("two");
+    let x = graph.input("x", Shape::new(&[1, 30, 12, 5], DType::F32));
+    let mut y = x;
+    for name in ["first", "second"] {
+        let w = graph.param(name, Shape::new(&[30, 30, 1, 1], DType::F32));
+        let op = Op::Conv {
+            strides: vec![1; 2],
+            pads: vec![0; 4],
+            dilations: vec![1; 2],
+            groups: 1,
+            format: DataFormat::ChannelsFirst,
+        };
+        y = graph.try_add(op, &[y, w]).unwrap();
+    }
+    graph.set_outputs(vec![y]);
+    let exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+    assert_eq!((exec.lir().steps.len(), copies(exec.lir())), (2, 0), "{}", exec.lir());
+    let between = &exec.lir().steps[0].outputs[0];
+    assert!(between.view.is_dense(), "{}", exec.lir());
+    check(&graph, &random_bindings(&graph, &DimBinding::new(), 3));
+}
