@@ -1,7 +1,7 @@
 """Models of one op, described by their name.
 
-`gemm_MxKxN` is a matmul of M × K by a constant matrix. `conv_CxHxW_N_kRxS[_sSTEP][_gGROUPS][_dDILATION]` is a convolution with N filters,
-a border of half the window and a bias.
+`gemm_MxKxN` is a matmul of M × K by a constant matrix. `conv_CxHxW_N_kRxS[_sSTEP][_gGROUPS][_dDILATION][_bBATCH]` is a convolution with
+N filters, a border of half the window and a bias.
 """
 
 import re
@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 GEMM = re.compile(r"gemm_(\d+)x(\d+)x(\d+)$")
-CONV = re.compile(r"conv_(\d+)x(\d+)x(\d+)_(\d+)_k(\d+)x(\d+)(?:_s(\d+))?(?:_g(\d+))?(?:_d(\d+))?$")
+CONV = re.compile(r"conv_(\d+)x(\d+)x(\d+)_(\d+)_k(\d+)x(\d+)(?:_s(\d+))?(?:_g(\d+))?(?:_d(\d+))?(?:_b(\d+))?$")
 
 
 def one_op(name, folder):
@@ -25,12 +25,12 @@ def one_op(name, folder):
         m, k, n = map(int, found.groups())
         node, x, constants = helper.make_node("MatMul", ["x", "w"], ["y"]), [m, k], [weights("w", k, n)]
     elif found := CONV.match(name):
-        c, h, w, n, r, s, stride, groups, dilation = (int(number or 1) for number in found.groups())
+        c, h, w, n, r, s, stride, groups, dilation, batch = (int(number or 1) for number in found.groups())
         border = [(r - 1) * dilation // 2, (s - 1) * dilation // 2] * 2
         node = helper.make_node(
             "Conv", ["x", "w", "b"], ["y"], strides=[stride] * 2, group=groups, dilations=[dilation] * 2, pads=border
         )
-        x, constants = [1, c, h, w], [weights("w", n, c // groups, r, s), weights("b", n)]
+        x, constants = [batch, c, h, w], [weights("w", n, c // groups, r, s), weights("b", n)]
     else:
         return None
     path = folder / f"{name}.onnx"
