@@ -30,21 +30,27 @@ use shared::{Chunks, Step};
 
 /// The number of workgroups of a dispatch with these uniforms; 0 where a size is not positive.
 pub fn workgroups(program: &Program, uniforms: &[i32]) -> u64 {
-    let size = |s: Size| u64::try_from(value(s, uniforms)).unwrap_or(0);
+    let size = |s: Size| u64::try_from(value(s, uniforms, 0)).unwrap_or(0);
     let (rows, cols) = tiles(program, uniforms);
     program.grid.batch.iter().fold(rows * cols, |n, &s| n.saturating_mul(size(s)))
 }
 
 /// Rows and columns of tiles.
 fn tiles(program: &Program, uniforms: &[i32]) -> (u64, u64) {
-    let of = |s: Size, tile: u32| u64::try_from(value(s, uniforms)).unwrap_or(0).div_ceil(u64::from(tile));
+    let of = |s: Size, tile: u32| u64::try_from(value(s, uniforms, 0)).unwrap_or(0).div_ceil(u64::from(tile));
     (of(program.grid.rows, program.grid.tile.0), of(program.grid.cols, program.grid.tile.1))
 }
 
-fn value(size: Size, uniforms: &[i32]) -> i64 {
+/// A size for the part of this number.
+fn value(size: Size, uniforms: &[i32], part: i64) -> i64 {
+    let uniform = |i: u32| uniforms.get(i as usize).copied().map_or(0, i64::from);
     match size {
         Size::Const(n) => i64::from(n),
-        Size::Uniform(i) => uniforms.get(i as usize).copied().map_or(0, i64::from),
+        Size::Uniform(i) => uniform(i),
+        Size::Part { whole, each } => {
+            let each = uniform(each).max(0);
+            uniform(whole).saturating_sub(part.saturating_mul(each)).clamp(0, each)
+        }
     }
 }
 
@@ -109,7 +115,7 @@ impl<'a> Group<'a> {
         let mut rest = plane;
         let mut indices: Vec<i64> = Vec::new();
         for &size in p.grid.batch.iter().rev() {
-            let size = value(size, uniforms) as u64;
+            let size = value(size, uniforms, 0) as u64;
             indices.push((rest % size) as i64);
             rest /= size;
         }
@@ -133,7 +139,7 @@ impl<'a> Group<'a> {
     }
 
     fn value(&self, size: Size) -> i64 {
-        value(size, self.uniforms)
+        value(size, self.uniforms, self.batch.1.first().copied().unwrap_or(0))
     }
 
     /// How far a loop goes.

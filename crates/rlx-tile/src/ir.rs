@@ -36,6 +36,26 @@ pub enum Size {
     Const(u32),
     /// The uniform of this number.
     Uniform(u32),
+    /// What a workgroup has of the uniform `whole`, which is divided into parts of as many as the uniform `each` says: the index along the first
+    /// dimension of the grid's batch is the number of the part. The last part may be smaller, and those behind it are empty.
+    Part {
+        /// The uniform that is divided.
+        whole: u32,
+        /// The uniform that says how much a part is.
+        each: u32,
+    },
+}
+
+impl Size {
+    /// The uniforms that it depends on.
+    pub(crate) fn uniforms(self) -> impl Iterator<Item = u32> {
+        let [first, second] = match self {
+            Size::Const(_) => [None, None],
+            Size::Uniform(i) => [Some(i), None],
+            Size::Part { whole, each } => [Some(whole), Some(each)],
+        };
+        first.into_iter().chain(second)
+    }
 }
 
 /// What positions depend on.
@@ -97,7 +117,7 @@ pub struct ViewDecl {
     pub buffer: Buffer,
     /// Where it begins, in elements.
     pub base: Size,
-    /// Rows; what is beyond reads as 0 and is not written.
+    /// Rows; what is beyond reads as 0 and is not written. Rows, columns and loops are what may be divided ([`Size::Part`]).
     pub rows: Size,
     /// Columns, likewise.
     pub cols: Size,

@@ -4,11 +4,15 @@ mod attention;
 mod attention_tilings;
 mod matmul;
 mod matmul_groups;
+mod parts;
 mod step;
 mod step_attention;
+mod step_parts;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
+pub use parts::{Division, FEW_ROWS, Parts};
 pub use step::{StepLaunch, multiplies, step, step_tilings};
+pub use step_parts::{Bound, PartLaunch, PartsLaunch, step_in_parts};

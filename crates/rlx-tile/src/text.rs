@@ -30,6 +30,7 @@ impl Display for Size {
         match self {
             Size::Const(n) => write!(f, "{n}"),
             Size::Uniform(i) => write!(f, "u{i}"),
+            Size::Part { whole, each } => write!(f, "u{whole}/u{each}"),
         }
     }
 }

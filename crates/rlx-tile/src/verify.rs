@@ -135,13 +135,23 @@ fn must(holds: bool, at: &str, rule: impl FnOnce() -> Rule) -> Checked {
 }
 
 impl Verifier<'_> {
+    /// A size that is the same for all workgroups.
     fn size(&self, at: &str, size: Size) -> Checked {
-        match size {
-            Size::Uniform(i) if i as usize >= self.p.uniforms.len() => {
-                fault(at, Rule::Unknown(format!("u{i}")))
-            }
-            _ => Ok(()),
+        must(!matches!(size, Size::Part { .. }), at, || {
+            Rule::Declaration("only rows and columns of views and loops are divided".to_string())
+        })?;
+        self.extent(at, size)
+    }
+
+    /// A size that may be a workgroup's part of one.
+    fn extent(&self, at: &str, size: Size) -> Checked {
+        for i in size.uniforms() {
+            must((i as usize) < self.p.uniforms.len(), at, || Rule::Unknown(format!("u{i}")))?;
         }
+        let divided = matches!(size, Size::Part { .. });
+        must(!divided || !self.p.grid.batch.is_empty(), at, || {
+            Rule::Declaration("a size is divided where the grid has no parts".to_string())
+        })
     }
 
     fn known_view(&self, at: &str, View(i): View) -> Checked {
@@ -203,14 +213,14 @@ impl Verifier<'_> {
 
     fn enter(&mut self, counter: Counter, extent: Size, step: u32) -> Checked {
         let at = format!("loop c{}", counter.0);
-        self.size(&at, extent)?;
+        self.extent(&at, extent)?;
         must(self.used.insert(counter), &at, || Rule::Unknown(format!("a second loop with c{}", counter.0)))?;
         must(step > 0 && self.counters.len() < 8, &at, || {
             Rule::Position("loops have a step of at least 1 and are at most 8 deep".to_string())
         })?;
         let last = match extent {
             Size::Const(n) => Some(u64::from(n.div_ceil(step)).saturating_sub(1)),
-            Size::Uniform(_) => None,
+            Size::Uniform(_) | Size::Part { .. } => None,
         };
         // Such loops are unrolled.
         must(last.is_none_or(|last| last < 256), &at, || {

@@ -3,11 +3,13 @@
 //! [`super::matmul`] makes a whole kernel of such a step. Who multiplies by other means (tiles and matrix instructions, say) needs the sizes, where
 //! the operands are, and the rest of the body as a function of one sum: its *epilogue*, made of the body by the same code.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlx_ir::lir::Operand;
+use rlx_ir::lir::{BufferId, Operand, View};
+use rlx_ir::op::ReduceOp;
 use rlx_ir::ops::linalg::MatMulDims;
-use rlx_ir::{DType, Dim, Extent, Node, Op};
+use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 use super::cx::Cx;
 use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, Unscheduled, anchor_of, elementwise, reject};
@@ -43,6 +45,15 @@ pub struct Epilogue {
     pub bindings: Vec<Arg>,
     /// The value of each of its uniforms.
     pub uniforms: Vec<UniformArg>,
+}
+
+/// What adds up sums over parts of the depth, and then does what is behind the matmul.
+#[derive(Debug)]
+pub struct Joined {
+    /// A step whose first input are the sums: f32, dense, the number of the part being the outermost dimension. It has the outputs of the original.
+    pub step: StepDesc,
+    /// The input of the original that each of the others is.
+    pub inputs: Vec<usize>,
 }
 
 impl<'s> MatMulParts<'s> {
@@ -117,6 +128,45 @@ impl<'s> MatMulParts<'s> {
             None => Extent::Const(0),
         };
         (0..self.batch.len()).map(along).collect()
+    }
+
+    /// The step behind sums over so many parts of the depth. They are added in their order, and the sum is rounded as that of one matmul is.
+    ///
+    /// # Errors
+    /// A body that is not in order.
+    pub fn joined(&self, parts: Extent) -> Scheduled<Joined> {
+        let (graph, mut out) = (&self.step.graph, Graph::new(format!("join.{}", self.step.name)));
+        let dims = self.anchor.shape.dims();
+        let all: Vec<Dim> = std::iter::once(Dim::from(parts)).chain(dims.iter().copied()).collect();
+        let sums = out.input("sums", Shape::from_dims(&all, DType::F32));
+        let (view, buffer) = (Arc::new(View::dense(&all)), BufferId(u32::MAX));
+        let mut joined = vec![Operand { buffer, view, dtype: DType::F32 }];
+        let sum = out.reduce(sums, ReduceOp::Sum, vec![0], false, Shape::from_dims(dims, DType::F32));
+        let cast = Op::Cast { to: self.dtype };
+        let sum = out.push_node(Node::new(cast, vec![sum], vec![self.anchor.shape.clone()]));
+        let (mut made, mut inputs) = (HashMap::from([(self.anchor.id, sum)]), Vec::new());
+        let numbers: HashMap<NodeId, usize> = graph.inputs().zip(0..).map(|(node, i)| (node.id, i)).collect();
+        let others = || graph.nodes().iter().filter(|node| node.id != self.anchor.id);
+        for node in others() {
+            let number = numbers.get(&node.id);
+            let used = graph.outputs.contains(&node.id) || others().any(|by| by.inputs.contains(&node.id));
+            if number.is_some() && !used {
+                continue;
+            }
+            let of: Option<Vec<NodeId>> = node.inputs.iter().map(|id| made.get(id).copied()).collect();
+            let Some(of) = of else { return reject("a node before its inputs") };
+            made.insert(node.id, out.push_node(Node::new(node.op.clone(), of, node.results().to_vec())));
+            if let Some(&number) = number {
+                inputs.push(number);
+                joined.push(self.step.inputs[number].clone());
+            }
+        }
+        let outputs: Option<Vec<NodeId>> = graph.outputs.iter().map(|id| made.get(id).copied()).collect();
+        let Some(outputs) = outputs else { return reject("a result that nothing computes") };
+        out.set_outputs(outputs);
+        let name = out.name.clone();
+        let outputs = self.step.outputs.clone();
+        Ok(Joined { step: StepDesc { name, graph: out, inputs: joined, outputs, raw: false }, inputs })
     }
 
     /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is.

@@ -41,7 +41,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 pub(crate) use body::may_be_written_over;
 pub use cx::Arg;
-pub use matmul_parts::{Epilogue, MatMulParts};
+pub use matmul_parts::{Epilogue, Joined, MatMulParts};
 pub use variant::{Variant, variants};
 
 use crate::ir::Kernel;

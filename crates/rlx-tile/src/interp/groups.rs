@@ -172,7 +172,7 @@ impl Workgroup<'_> {
         let uniforms = self.uniforms;
         let extent = |s: &Stmt| match s {
             Stmt::For { extent, step, .. } => {
-                u32::try_from(value(*extent, uniforms)).unwrap_or(0).div_ceil(*step)
+                u32::try_from(value(*extent, uniforms, 0)).unwrap_or(0).div_ceil(*step)
             }
             _ => 0,
         };
@@ -261,7 +261,7 @@ impl Workgroup<'_> {
         let (p, uniforms) = (self.p, self.uniforms);
         let (panels, tile) = (&p.group.panels[from.0 as usize], p.group.tiles[to.0 as usize]);
         let panel = i128::from(self.position(panel, (0, 0)));
-        let of = |size| i128::from(value(size, uniforms));
+        let of = |size| i128::from(value(size, uniforms, 0));
         let batch = panels.batch.iter().zip(&self.batch.1).map(|(&s, &i)| of(s) * i128::from(i));
         let chunks = tile.rows * tile.depth / CHUNK;
         let step = i128::from(iteration) * i128::from(chunks * CHUNK);

@@ -44,8 +44,8 @@ pub fn source(program: &Program, entry: &str) -> Result<String> {
     Ok(out)
 }
 
-/// The uniforms that positions depend on. They are read once: behind an instruction that may change memory they would be read again.
-fn sizes(p: &Program) -> BTreeSet<u32> {
+/// The sizes that positions depend on.
+fn sizes(p: &Program) -> Vec<Size> {
     let mut all = vec![p.grid.rows, p.grid.cols];
     all.extend(&p.grid.batch);
     for v in &p.views {
@@ -58,8 +58,7 @@ fn sizes(p: &Program) -> BTreeSet<u32> {
         all.extend(&panels.batch);
     }
     extents(&p.body, &mut all);
-    let uniform = |s: &Size| if let Size::Uniform(i) = s { Some(*i) } else { None };
-    all.iter().filter_map(uniform).collect()
+    all
 }
 
 fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
@@ -108,7 +107,9 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
         declare_tiles(p, out);
     }
     groups::declare_shared(p, out);
-    for i in sizes(p) {
+    let sizes = sizes(p);
+    // They are read once: behind an instruction that may change memory they would be read again.
+    for i in sizes.iter().flat_map(|size| size.uniforms()).collect::<BTreeSet<u32>>() {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }
     out.push_str(&if metal { simdgroup::lane(p) } else { lane(p, body) });
@@ -141,6 +142,7 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
     }
     // The grid may be rounded up.
     let _ = writeln!(out, "  if ({rest} > 0) return;");
+    declare_parts(&sizes, out);
     for (i, v) in p.views.iter().enumerate() {
         declare_view(p, i, v, out)?;
     }
@@ -158,6 +160,15 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
         };
     }
     Ok(())
+}
+
+/// What this workgroup has of sizes that are divided.
+fn declare_parts(sizes: &[Size], out: &mut String) {
+    let part = |s: &Size| if let Size::Part { whole, each } = *s { Some((whole, each)) } else { None };
+    for (whole, each) in sizes.iter().filter_map(part).collect::<BTreeSet<_>>() {
+        let (name, left) = (size(Size::Part { whole, each }), format!("d{whole} - n0 * d{each}"));
+        let _ = writeln!(out, "  const int {name} = {left} < 0 ? 0 : {left} < d{each} ? {left} : d{each};");
+    }
 }
 
 /// Tiles, one behind the other in dynamic workgroup memory where they are too large to be declared.

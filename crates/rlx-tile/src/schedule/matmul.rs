@@ -4,6 +4,9 @@
 //! are copied to workgroup memory ahead of it. Sizes are uniforms; what is beyond an edge is read as 0 and not stored. Each result is one
 //! chain of sums in order of the depth, in groups of the matrix instruction's depth, so all tilings of one architecture give the
 //! same bits.
+//!
+//! With [`Matmul::parts`] the depth is divided among workgroups ("split-K"): the first dimension of the batch counts its parts, and what is stored are sums
+//! of a part, which another step adds up. The parts are neighbours, so operands have strides from part to part as from batch to batch.
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::TypeSupport;
@@ -41,8 +44,10 @@ pub struct Matmul {
     pub right: Operand,
     /// The result; `transposed` does not apply.
     pub result: Operand,
-    /// Dimensions of the batch.
+    /// Dimensions of the batch; with `parts`, the number of the part is the first.
     pub batch: usize,
+    /// A workgroup sums over its part of the depth.
+    pub parts: bool,
     /// Buffers that the bodies read, behind those of left, right and result.
     pub buffers: Vec<BufferDecl>,
     /// Uniforms of the bodies, behind those of the matmul.
@@ -77,6 +82,8 @@ pub struct Sizes {
     pub n: i32,
     /// Depth.
     pub k: i32,
+    /// How much of the depth is a part, where it is divided.
+    pub part: i32,
     /// The batch.
     pub batch: Vec<i32>,
     /// The left operand.
@@ -166,6 +173,7 @@ impl Matmul {
             right: operand,
             result: Operand { vector: 2, ..operand },
             batch: 0,
+            parts: false,
             buffers: Vec::new(),
             uniforms: Vec::new(),
             left_map: None,
@@ -187,7 +195,7 @@ impl Matmul {
         all
     }
 
-    /// The names of the program's uniforms: m, n, k, the batch, each operand's base and strides, and those of the bodies.
+    /// The names of the program's uniforms: m, n, k, the batch, each operand's base and strides, with parts the size of one, and those of the bodies.
     pub fn all_uniforms(&self) -> Vec<String> {
         let mut all: Vec<String> = ["m", "n", "k"].map(String::from).to_vec();
         all.extend((0..self.batch).map(|i| format!("batch{i}")));
@@ -195,6 +203,7 @@ impl Matmul {
             all.extend(["base", "row", "col"].map(|what| format!("{name}.{what}")));
             all.extend((0..self.batch).map(|i| format!("{name}.batch{i}")));
         }
+        all.extend(self.parts.then(|| "part".to_owned()));
         all.extend(self.uniforms.iter().cloned());
         all
     }
@@ -207,12 +216,26 @@ impl Matmul {
             all.extend([strides.base, strides.row, strides.col]);
             all.extend(&strides.batch);
         }
+        all.extend(self.parts.then_some(sizes.part));
         all
     }
 
     /// The number of the first uniform of the bodies.
     pub fn first_uniform(&self) -> usize {
+        self.part_uniform() + usize::from(self.parts)
+    }
+
+    /// The number of the uniform that says how much of the depth is a part, if it is divided.
+    fn part_uniform(&self) -> usize {
         3 + self.batch + 3 * (3 + self.batch)
+    }
+
+    /// How far a workgroup goes along the depth.
+    fn depth(&self) -> Size {
+        match self.parts {
+            true => Size::Part { whole: K, each: self.part_uniform() as u32 },
+            false => Size::Uniform(K),
+        }
     }
 
     /// A body over the program's buffers and uniforms; state buffers and uniforms before.
@@ -227,11 +250,12 @@ impl Matmul {
     pub(super) fn view(&self, number: u32, operand: &Operand, (rows, cols): (u32, u32)) -> ViewDecl {
         let first = 3 + self.batch + number as usize * (3 + self.batch);
         let uniform = |i: usize| Size::Uniform((first + i) as u32);
+        let size = |i: u32| if i == K { self.depth() } else { Size::Uniform(i) };
         ViewDecl {
             buffer: Buffer(number),
             base: uniform(0),
-            rows: Size::Uniform(rows),
-            cols: Size::Uniform(cols),
+            rows: size(rows),
+            cols: size(cols),
             row_stride: uniform(1),
             heads: None,
             col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
@@ -306,7 +330,12 @@ impl Schedule<'_> {
         let right = self.tile(swapped(&what.right, tk, tn), !what.right.transposed);
         let (fragment, depth) = (|role, rows, cols| FragmentDecl { role, rows, cols }, self.atom.depth);
         Program {
-            name: format!("matmul.{}.{}", what.compute, self.tiling.name()),
+            name: format!(
+                "matmul.{}.{}{}",
+                what.compute,
+                self.tiling.name(),
+                if what.parts { ".parts" } else { "" }
+            ),
             arch,
             dtype: what.compute,
             warps: self.tiling.warps,
@@ -370,7 +399,7 @@ impl Schedule<'_> {
             Stmt::Zero(SUM),
             Stmt::Pipelined {
                 counter: depth,
-                extent: Size::Uniform(K),
+                extent: what.depth(),
                 below: None,
                 step: tk,
                 stages: self.tiling.stages,

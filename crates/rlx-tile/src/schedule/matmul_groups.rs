@@ -45,6 +45,9 @@ pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
         return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute))
             .with_hint("f16 and bf16 are multiplied"));
     }
+    if what.parts {
+        return Err(unsupported("a depth that is divided among workgroups".to_owned()));
+    }
     let packed = |o: &Operand| o.dtype == what.compute && !o.transposed;
     if !(packed(&what.left) && packed(&what.right) && what.left_map.is_none() && what.right_map.is_none()) {
         return Err(unsupported("operands that bulk copies cannot take as they are".to_owned())

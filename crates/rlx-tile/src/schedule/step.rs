@@ -46,7 +46,7 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
         return attention.launch(arch, &tiling);
     }
     let parts = parts(arch, step)?;
-    let suited = tilings_for(arch, &parts).first().copied();
+    let suited = tilings_for(arch, (parts.m, parts.n)).first().copied();
     let tiling = tiling.copied().or(suited).ok_or_else(|| refused("no tilings".to_owned()))?;
     let [left, right] = parts.operands;
     let matrices = [
@@ -85,7 +85,10 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
 pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
     match step_attention::parts(step) {
         Some(attention) => attention?.tilings(arch),
-        None => Ok(tilings_for(arch, &parts(arch, step)?)),
+        None => {
+            let parts = parts(arch, step)?;
+            Ok(tilings_for(arch, (parts.m, parts.n)))
+        }
     }
 }
 
@@ -94,7 +97,7 @@ pub fn multiplies(arch: Arch, dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && Atom::of(arch, dtype).is_some()
 }
 
-fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
+pub(super) fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
     let parts = MatMulParts::of(step)?;
     match multiplies(arch, parts.dtype) {
         true => Ok(parts),
@@ -104,8 +107,8 @@ fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
 
 /// The largest tiling that suits the result, or the smallest where none does, before those behind it and then the others. Sizes that are open count as
 /// large. Not measured. Last are those that are for tuning alone.
-fn tilings_for(arch: Arch, parts: &MatMulParts<'_>) -> Vec<Tiling> {
-    let [rows, cols] = [parts.m, parts.n].map(|size| size.as_const().unwrap_or(i64::MAX));
+pub(super) fn tilings_for(arch: Arch, (rows, cols): (Extent, Extent)) -> Vec<Tiling> {
+    let [rows, cols] = [rows, cols].map(|size| size.as_const().unwrap_or(i64::MAX));
     let mut all = tilings(arch);
     let suited = all.iter().position(|tiling| tiling.suits(rows, cols));
     let first = suited.unwrap_or(all.len().saturating_sub(1));
@@ -118,27 +121,24 @@ fn tilings_for(arch: Arch, parts: &MatMulParts<'_>) -> Vec<Tiling> {
 fn uniforms(parts: &MatMulParts<'_>, matrices: &[Matrix; 3]) -> Vec<UniformArg> {
     let mut all: Vec<UniformArg> =
         [parts.m, parts.n, parts.k].iter().chain(&parts.batch).map(|&e| UniformArg::Extent(e)).collect();
-    for matrix in matrices {
-        all.push(UniformArg::Base { operand: matrix.arg, offset: matrix.offset });
-        let strides = [matrix.row, matrix.col].into_iter().chain(matrix.batch.iter().copied());
-        all.extend(strides.map(UniformArg::Extent));
-    }
+    all.extend(matrices.iter().flat_map(|matrix| matrix.uniforms(None)));
     all
 }
 
 /// An operand and where it is stored.
-struct Matrix {
-    arg: Arg,
-    operand: Operand,
+pub(super) struct Matrix {
+    /// None for scratch memory.
+    arg: Option<Arg>,
+    pub(super) operand: Operand,
     offset: Extent,
     /// From stored row to row, and from stored column to column.
-    row: Extent,
-    col: Extent,
+    pub(super) row: Extent,
+    pub(super) col: Extent,
     batch: Vec<Extent>,
 }
 
 impl Matrix {
-    fn of(parts: &MatMulParts<'_>, arg: Arg, (rows, cols): (Extent, Extent)) -> Matrix {
+    pub(super) fn of(parts: &MatMulParts<'_>, arg: Arg, (rows, cols): (Extent, Extent)) -> Matrix {
         let of = parts.operand(arg);
         let (offset, batch) = (of.view.offset, parts.batch_strides(arg));
         let rank = of.view.strides.len();
@@ -146,12 +146,41 @@ impl Matrix {
         let one = Extent::Const(1);
         let transposed = across != one && down == one && matches!(arg, Arg::Input(_));
         let (row, col, length) = if transposed { (across, down, rows) } else { (down, across, cols) };
-        let together = |v: u32| {
-            let whole = |e: Extent| e.ceil_div(i64::from(v)) * i64::from(v) == e;
-            v as usize * of.dtype.size_bytes() <= 16
-                && [offset, row, length].iter().chain(&batch).all(|&e| whole(e))
-        };
-        let vector = [8, 4, 2].into_iter().find(|&v| col == one && together(v)).unwrap_or(1);
-        Matrix { arg, operand: Operand { dtype: of.dtype, transposed, vector }, offset, row, col, batch }
+        let multiples = [offset, row, length].into_iter().chain(batch.iter().copied());
+        let vector = if col == one { vector(of.dtype, multiples) } else { 1 };
+        let operand = Operand { dtype: of.dtype, transposed, vector };
+        Matrix { arg: Some(arg), operand, offset, row, col, batch }
     }
+
+    /// The sums of one part of the depth, one item of the batch behind the other.
+    pub(super) fn of_scratch(parts: &MatMulParts<'_>) -> Matrix {
+        let vector = vector(DType::F32, [parts.n].into_iter());
+        let operand = Operand { dtype: DType::F32, transposed: false, vector };
+        let (mut batch, mut inside) = (Vec::new(), parts.m * parts.n);
+        for &size in parts.batch.iter().rev() {
+            batch.push(inside);
+            inside = inside * size;
+        }
+        batch.reverse();
+        Matrix { arg: None, operand, offset: Extent::Const(0), row: parts.n, col: Extent::Const(1), batch }
+    }
+
+    /// The values of its uniforms; `along` is the stride of what comes before the batch, if there is such a dimension.
+    pub(super) fn uniforms(&self, along: Option<Extent>) -> impl Iterator<Item = UniformArg> {
+        let base = match self.arg {
+            Some(operand) => UniformArg::Base { operand, offset: self.offset },
+            None => UniformArg::Extent(self.offset),
+        };
+        let strides = [self.row, self.col].into_iter().chain(along).chain(self.batch.iter().copied());
+        std::iter::once(base).chain(strides.map(UniformArg::Extent))
+    }
+}
+
+/// How many neighbours may be accessed at once, where all of these are multiples of the number.
+fn vector(dtype: DType, multiples: impl Iterator<Item = Extent> + Clone) -> u32 {
+    let together = |v: u32| {
+        let whole = |e: Extent| e.ceil_div(i64::from(v)) * i64::from(v) == e;
+        v as usize * dtype.size_bytes() <= 16 && multiples.clone().all(whole)
+    };
+    [8, 4, 2].into_iter().find(|&v| together(v)).unwrap_or(1)
 }

@@ -70,8 +70,11 @@ impl Verifier<'_> {
         let Some(buffer) = self.p.buffers.get(v.buffer.index()) else {
             return fault(at, Rule::Unknown(format!("b{}", v.buffer.0)));
         };
-        for size in [v.base, v.rows, v.cols, v.row_stride, v.col_stride].iter().chain(&v.batch) {
+        for size in [v.base, v.row_stride, v.col_stride].iter().chain(&v.batch) {
             self.size(at, *size)?;
+        }
+        for size in [v.rows, v.cols] {
+            self.extent(at, size)?;
         }
         must(matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16), at, || {
             Rule::Declaration(format!("views have elements of f32, f16 or bf16, not {}", buffer.dtype))

@@ -78,6 +78,7 @@ impl Verifier<'_> {
         for s in stmts {
             match s {
                 Stmt::For { counter, extent, below: None, step, body } => {
+                    self.size(&format!("loop c{}", counter.0), *extent)?;
                     self.enter(*counter, *extent, *step)?;
                     self.role_block(body, producer, counted)?;
                     self.counters.remove(counter);

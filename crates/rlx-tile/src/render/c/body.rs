@@ -171,7 +171,7 @@ impl<'a> Body<'a> {
                 }
                 self.line(match extent {
                     Size::Const(_) => "#pragma unroll",
-                    Size::Uniform(_) => "#pragma unroll 1",
+                    Size::Uniform(_) | Size::Part { .. } => "#pragma unroll 1",
                 });
                 // Written so that sizes near the end of an int do not overflow.
                 self.open(&format!(

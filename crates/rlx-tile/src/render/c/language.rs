@@ -112,6 +112,7 @@ pub fn size(s: Size) -> String {
     match s {
         Size::Const(n) => n.to_string(),
         Size::Uniform(i) => format!("d{i}"),
+        Size::Part { whole, each } => format!("d{whole}_{each}"),
     }
 }
 

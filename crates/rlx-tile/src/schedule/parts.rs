@@ -1,0 +1,128 @@
+//! What few workgroups would do for long, divided among many: how many parts, and how long each is.
+//!
+//! A decoder multiplies one row by large weights, and looks up one query among many keys. Such a step has few tiles of a result, each a long sum, so
+//! that most of a GPU would have nothing to do. It is divided along the sum then: a workgroup sums over a part, into scratch memory, and a second
+//! dispatch joins the parts of each result in their order.
+//!
+//! ```
+//! use rlx_ir::Extent;
+//! use rlx_tile::schedule::{Division, Parts};
+//! // One row by a weight of [4096, 4096]: 64 tiles, 7 workgroups for each of them on a GPU of 108 units.
+//! let parts = Parts::of(Extent::Const(4096), Extent::Const(64), 108, Division::for_units(Some(108)).least_depth);
+//! assert_eq!((parts.count.as_const(), parts.each.as_const()), (Some(7), Some(640)));
+//! ```
+
+use rlx_ir::Extent;
+
+/// Workgroups that each compute unit of a device should have: those of few rows are small, and several run on a unit at the same time. Not measured.
+const GROUPS_OF_UNIT: i64 = 4;
+
+/// The compute units of a device that does not say how many it has: as many as middling ones have.
+const UNKNOWN_UNITS: u32 = 80;
+
+/// The least depth of a part of a matmul. Sums of a part are written and read as f32, which should be little beside the weights that it reads: for 16
+/// rows, an eighth.
+const LEAST_DEPTH: i64 = 512;
+
+/// The fewest keys of a part of an attention.
+const LEAST_KEYS: i64 = 256;
+
+/// Parts are multiples of this, and so of what every tiling sums over in a step: all tilings give the same bits.
+const MULTIPLE: i64 = 64;
+
+/// The most rows of a result that is divided: those of the smallest tile.
+pub const FEW_ROWS: u32 = 16;
+
+/// What decides how many parts there are, besides sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Division {
+    /// The device's compute units.
+    pub units: u32,
+    /// The least depth of a part of a matmul.
+    pub least_depth: i64,
+    /// The fewest keys of a part of an attention.
+    pub least_keys: i64,
+}
+
+impl Division {
+    /// For a device of so many compute units, where it says how many.
+    pub fn for_units(units: Option<u32>) -> Division {
+        let units = units.filter(|&units| units > 0).unwrap_or(UNKNOWN_UNITS);
+        Division { units, least_depth: LEAST_DEPTH, least_keys: LEAST_KEYS }
+    }
+}
+
+/// How something is divided into parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts {
+    /// How many there are, at least one. None is empty, unless there is nothing to divide.
+    pub count: Extent,
+    /// How much each is but for the last, which may be less.
+    pub each: Extent,
+    /// The most parts of all groups together.
+    pub most: Extent,
+}
+
+impl Parts {
+    /// Divides `whole` for each of `groups` workgroups, so that a device of so many compute units has enough of them, into parts of at least `least`.
+    /// All of it follows from these numbers; those of a run may be open.
+    pub fn of(whole: Extent, groups: Extent, units: u32, least: i64) -> Parts {
+        let wanted = Extent::Const(i64::from(units) * GROUPS_OF_UNIT);
+        let count = wanted.ceil_div(groups.max(1)).min(whole.floor_div(least).max(1));
+        let each = (whole.ceil_div(count).ceil_div(MULTIPLE) * MULTIPLE).max(MULTIPLE);
+        Parts { count: whole.ceil_div(each).max(1), each, most: wanted + groups }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlx_ir::sym;
+    use rlx_ir::testing::Gen;
+
+    use super::*;
+
+    fn numbers(whole: i64, groups: i64, units: u32, least: i64) -> (i64, i64) {
+        let parts = Parts::of(Extent::Const(whole), Extent::Const(groups), units, least);
+        (parts.count.as_const().unwrap(), parts.each.as_const().unwrap())
+    }
+
+    #[test]
+    fn few_workgroups_have_many_parts_and_many_have_one() {
+        let of = |whole, groups| numbers(whole, groups, 108, LEAST_DEPTH);
+        assert_eq!(of(4096, 1), (8, 512));
+        assert_eq!(of(4096, 64), (7, 640));
+        assert_eq!(of(11008, 64), (7, 1600));
+        assert_eq!(of(4096, 432), (1, 4096));
+        assert_eq!(of(4096, 100_000), (1, 4096));
+        // What is short is not divided, and nothing is one empty part.
+        assert_eq!(of(1023, 1), (1, 1024));
+        assert_eq!(of(0, 1), (1, 64));
+        assert_eq!(of(4096, 0), (8, 512));
+    }
+
+    #[test]
+    fn parts_cover_all_and_none_is_empty_or_too_short() {
+        let mut g = Gen::new(1);
+        for _ in 0..5000 {
+            let (whole, groups) = (g.int(1..=200_000), g.int(1..=2000));
+            let (units, least) = (g.int(1..=300) as u32, g.pick(&[LEAST_DEPTH, LEAST_KEYS]));
+            let (count, each) = numbers(whole, groups, units, least);
+            assert!((count - 1) * each < whole && whole <= count * each, "{whole} in {count} of {each}");
+            assert!(each % MULTIPLE == 0 && (count == 1 || each >= least), "{whole} in {count} of {each}");
+            let most = i64::from(units) * GROUPS_OF_UNIT + groups;
+            assert!(count * groups <= most, "{count} parts of {groups} groups, not {most}");
+        }
+    }
+
+    #[test]
+    fn open_sizes_give_the_numbers_of_known_ones() {
+        let (whole, groups) = (Extent::sym(sym::PAST_SEQ), Extent::sym(sym::BATCH) * 8);
+        let parts = Parts::of(whole, groups, 132, LEAST_KEYS);
+        for (past, batch) in [(0, 1), (1, 1), (300, 1), (4096, 1), (4096, 7), (131_072, 1), (131_072, 64)] {
+            let value = |s: u32| Some(if s == sym::BATCH { batch } else { past });
+            let found = (parts.count.eval(&value), parts.each.eval(&value));
+            let (count, each) = numbers(past, 8 * batch, 132, LEAST_KEYS);
+            assert_eq!(found, (Some(count), Some(each)), "{past} keys, {batch} items");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A step of LIR as two dispatches: a tile program for parts of its sums, and a kernel that joins them.
+//!
+//! ```text
+//! x [1, 4096] · w [4096, 4096]   program: 7 parts of [1, ≤ 640] · [≤ 640, 4096] ──▶ scratch [7, 1, 4096] f32
+//!                                kernel:  scratch[0] + scratch[1] + … ──▶ rounded, and what is behind the matmul
+//! ```
+//!
+//! Scratch is memory that nothing else uses meanwhile. A part's sums are in the order of the depth, and the parts are added in theirs, so bits do not depend on
+//! which workgroup is done first; but they are another chain of sums than that of [`step()`](super::step()), and depend on the number of parts. It is
+//! for devices that may choose their chain.
+
+use std::sync::Arc;
+
+use rlx_ir::Extent;
+use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled, schedule, variants};
+use rlx_kernel::{Kernel, UniformArg};
+
+use super::matmul::{Matmul, Tiling, matmul};
+use super::parts::{Division, FEW_ROWS, Parts};
+use super::step::{Matrix, parts, tilings_for};
+use crate::atom::Arch;
+use crate::ir::Program;
+
+/// What a dispatch of a divided step is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// An operand of the step.
+    Operand(Arg),
+    /// The scratch memory, from its first element on.
+    Scratch,
+}
+
+/// A dispatch of a divided step; see [`rlx_kernel::Launch`].
+#[derive(Debug, Clone)]
+pub struct PartLaunch<P> {
+    /// The program or kernel.
+    pub code: Arc<P>,
+    /// What each of its buffers is.
+    pub bindings: Vec<Bound>,
+    /// The value of each of its uniforms.
+    pub uniforms: Vec<UniformArg>,
+    /// How many workgroups.
+    pub groups: Extent,
+}
+
+/// The dispatches of a divided step, for results of up to [`FEW_ROWS`] rows.
+#[derive(Debug, Clone)]
+pub struct PartsLaunch {
+    /// What sums over a part.
+    pub parts: PartLaunch<Program>,
+    /// What joins the parts.
+    pub join: PartLaunch<Kernel>,
+    /// How many parts there are. With one, the undivided step does the same with less.
+    pub count: Extent,
+    /// Elements of the scratch memory, each an f32.
+    pub scratch: Extent,
+    /// Rows of the result.
+    pub rows: Extent,
+    /// How the program divides what is no sum.
+    pub tiling: Tiling,
+}
+
+/// The dispatches of a step whose result has few rows, or may have few, and whose sums are long, or may be: divided as `division` says. None for other
+/// steps, and where there would be one part.
+///
+/// # Errors
+/// Why there are none for a step that would be divided.
+pub fn step_in_parts(
+    arch: Arch,
+    step: &StepDesc,
+    tiling: Option<&Tiling>,
+    division: &Division,
+) -> Scheduled<Option<PartsLaunch>> {
+    matmul_in_parts(arch, &parts(arch, step)?, tiling, division)
+}
+
+/// Whether something of these sizes is worth dividing, as far as they are known.
+fn is_divided(rows: Extent, count: Extent) -> bool {
+    rows.as_const().is_none_or(|rows| rows <= i64::from(FEW_ROWS)) && count != Extent::Const(1)
+}
+
+fn matmul_in_parts(
+    arch: Arch,
+    parts: &MatMulParts<'_>,
+    tiling: Option<&Tiling>,
+    division: &Division,
+) -> Scheduled<Option<PartsLaunch>> {
+    let few = Extent::Const(i64::from(FEW_ROWS));
+    let rows = parts.m.min(few);
+    let all = parts.batch.iter().fold(Extent::Const(1), |n, &d| n * d);
+    // Tiles of the smallest tiling, so that no tiling is divided otherwise.
+    let divided = Parts::of(parts.k, parts.n.ceil_div(TILE_COLS) * all, division.units, division.least_depth);
+    if !is_divided(parts.m, divided.count) {
+        return Ok(None);
+    }
+    let refused = |why: String| Unscheduled(why);
+    let tiling = tiling.copied().or_else(|| tilings_for(arch, (rows, parts.n)).first().copied());
+    let tiling = tiling.ok_or_else(|| refused("no tilings".to_owned()))?;
+    let [left, right] = parts.operands;
+    let matrices = [
+        Matrix::of(parts, left, (parts.m, parts.k)),
+        Matrix::of(parts, right, (parts.k, parts.n)),
+        Matrix::of_scratch(parts),
+    ];
+    let mut what = Matmul::new(parts.dtype);
+    (what.parts, what.batch) = (true, 1 + parts.batch.len());
+    [what.left, what.right, what.result] = [0, 1, 2].map(|i| matrices[i].operand);
+
+    let sizes = [parts.m, parts.n, parts.k, divided.count].into_iter().chain(parts.batch.iter().copied());
+    let mut uniforms: Vec<UniformArg> = sizes.map(UniformArg::Extent).collect();
+    // The depth runs along the columns of the left operand, and the rows of the right one.
+    let depth = |of: &Matrix, rows: bool| if of.operand.transposed == rows { of.col } else { of.row };
+    let [of_left, of_right] = [depth(&matrices[0], false), depth(&matrices[1], true)];
+    let along = [of_left * divided.each, of_right * divided.each, parts.m * parts.n * all];
+    for (matrix, along) in matrices.iter().zip(along) {
+        uniforms.extend(matrix.uniforms(Some(along)));
+    }
+    uniforms.push(UniformArg::Extent(divided.each));
+    let program = matmul(arch, &what, &tiling).map_err(|e| refused(e.to_string()))?;
+    let (tm, tn, _) = tiling.tile;
+    let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
+    let most = divided.most * TILE_COLS * rows;
+    Ok(Some(PartsLaunch {
+        parts: PartLaunch {
+            code: Arc::new(program),
+            bindings: vec![Bound::Operand(left), Bound::Operand(right), Bound::Scratch],
+            uniforms,
+            groups: tiles * all * divided.count,
+        },
+        join: join(parts, divided.count)?,
+        count: divided.count,
+        scratch: (divided.count * all * rows * parts.n).min(most),
+        rows: parts.m,
+        tiling,
+    }))
+}
+
+/// Columns of the smallest tiling.
+const TILE_COLS: i64 = 64;
+
+/// The kernel that adds up the parts of a matmul.
+fn join(parts: &MatMulParts<'_>, count: Extent) -> Scheduled<PartLaunch<Kernel>> {
+    let joined = parts.joined(count)?;
+    let variant = variants(&joined.step)?.first().copied();
+    let variant = variant.ok_or_else(|| Unscheduled("no variants".to_owned()))?;
+    let mut launches = schedule(&joined.step, variant)?;
+    let (Some(launch), true) = (launches.pop(), launches.is_empty()) else {
+        return Err(Unscheduled("several kernels that join parts".to_owned()));
+    };
+    // The sums are the first input, the others are some of the step's.
+    let bound = |arg: Arg| match arg {
+        Arg::Input(i) => match i.checked_sub(1).and_then(|i| joined.inputs.get(i)) {
+            Some(&original) => Bound::Operand(Arg::Input(original)),
+            None => Bound::Scratch,
+        },
+        output @ Arg::Output(_) => Bound::Operand(output),
+    };
+    let uniform = |uniform: &UniformArg| match *uniform {
+        UniformArg::Base { operand, offset } => match bound(operand) {
+            Bound::Operand(operand) => UniformArg::Base { operand, offset },
+            Bound::Scratch => UniformArg::Extent(offset),
+        },
+        extent @ UniformArg::Extent(_) => extent,
+    };
+    let bindings = launch.bindings.iter().map(|&arg| bound(arg)).collect();
+    let uniforms = launch.uniforms.iter().map(uniform).collect();
+    Ok(PartLaunch { code: launch.kernel, bindings, uniforms, groups: launch.groups })
+}
