@@ -8,7 +8,7 @@
 //! them. What it is made of is here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), memory for a run's dimensions ([`plans`]), what the init program runs when ([`init`]), what it made that
 //! others can use ([`prepared`]), weights in a device's memory ([`uploads`]), what drivers made of kernels ([`pipelines`]), and which variant of a step was measured to be the fastest
-//! ([`tuning`]). Devices that compile whole graphs by a compiler of their own implement less: [`whole_graph`]. What each must reject are checks for their tests (`testing`, a feature).
+//! ([`tuning`]), memory that a step needs while it runs ([`scratch`]). Devices that compile whole graphs by a compiler of their own implement less: [`whole_graph`]. What each must reject are checks for their tests (`testing`, a feature).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -27,6 +27,7 @@ pub mod plans;
 pub mod prepared;
 pub mod probe;
 pub mod profile;
+pub mod scratch;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tuning;

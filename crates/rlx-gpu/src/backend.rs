@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rlx_backend::scratch::with_scratch;
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_backend::{Backend, CompileCache, ExecutableGraph, Executor, probe};
 use rlx_driver::Device;
@@ -19,6 +20,7 @@ use crate::open::Transfers;
 use crate::target::GpuTarget;
 use crate::tiles::{self, MatrixUnits, TileLaunches};
 use crate::which::{Lowered, Which};
+use rlx_tile::schedule::Division;
 
 /// A device that runs generated kernels, as a session uses it. Whether there is one, [`Backend::probe`] says.
 ///
@@ -111,7 +113,7 @@ impl<G: GpuApi> GpuBackend<G> {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        let own = Own { matrix_units: None, blas: false };
+        let own = Own { matrix_units: None, division: None, blas: false };
         make(self.gpu()?, target, lir, &Tuning::default(), own)
     }
 
@@ -175,7 +177,10 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let library = gpu.and_then(|gpu| Self::blas(&gpu, options));
         Ok(match (matrix_units, &library) {
             (None, None) => Arc::new(kernels),
-            _ => Arc::new(GpuTarget { kernels, matrix_units, library }),
+            _ => {
+                let division = division(matrix_units, options);
+                Arc::new(GpuTarget { kernels, matrix_units, division, library })
+            }
         })
     }
 
@@ -193,7 +198,8 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let target = self.kernel_target(Some(&*gpu));
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
-        let own = Own { matrix_units: gpu.matrix_units(), blas };
+        let matrix_units = gpu.matrix_units();
+        let own = Own { matrix_units, division: division(matrix_units, options), blas };
         match cache.code.iter().find(|part| gpu.stores_kernels() && part.name == KERNELS) {
             Some(part) => read(gpu, target, lir, &part.bytes, blas),
             None => make(gpu, target, lir, &cache.tuning, own),
@@ -211,6 +217,12 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
     }
 }
 
+/// How long sums of few rows are divided, where these options allow other bits than those of whole sums.
+fn division(units: Option<MatrixUnits>, options: &CompileOptions) -> Option<Division> {
+    let units = units.filter(|_| options.numerics == Numerics::Fast);
+    units.map(|units| Division::for_units(units.compute_units))
+}
+
 /// Whether the probe's result makes a usable device.
 fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
     if right {
@@ -223,6 +235,8 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
 /// Who may do matmuls besides the device's kernels.
 struct Own {
     matrix_units: Option<MatrixUnits>,
+    /// How long sums of few rows may be divided.
+    division: Option<Division>,
     /// Whether the vendor's library may.
     blas: bool,
 }
@@ -236,20 +250,53 @@ fn make<G: GpuApi>(
     own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
     // Who does matmuls does not matter here, but attention is whole only where there are units.
-    let claimed = GpuTarget { kernels: target.clone(), matrix_units: own.matrix_units, library: None };
+    let claimed =
+        GpuTarget { kernels: target.clone(), matrix_units: own.matrix_units, division: None, library: None };
     rlx_opt::verify_lir::verify_program(&lir, &claimed)?;
     let started = Instant::now();
-    let mut tiles = TileLaunches::default();
-    let launches = Launches::of_some(&lir, &target, &mut |step, init| {
-        if tiles.take(step, init, &lir, (own.matrix_units, &target), tuning) {
-            return Ok(None);
+    let (mut launches, mut tiles) = scheduled(&lir, &target, tuning, &own, own.division.as_ref())?;
+    // Where there is no memory for it, nothing is divided.
+    let planned = match planned(&lir, &tiles, &target) {
+        Err(e) if e.kind() == ErrorKind::OutOfMemory => {
+            (launches, tiles) = scheduled(&lir, &target, tuning, &own, None)?;
+            Arc::clone(&lir)
         }
-        let variant = if init { Ok(0) } else { dispatch::variant(step, &lir, &target, tuning) };
-        variant.map(Some)
-    })?;
+        planned => planned?,
+    };
     let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
-    executable(program(gpu, target, lir, Schedules { launches, tiles, guarded: false, blas: own.blas })?)
+    let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
+    executable(program(gpu, target, planned, schedules)?.shown_as(lir))
+}
+
+/// The kernels and tile programs of a module.
+fn scheduled(
+    lir: &LirModule,
+    target: &KernelTarget,
+    tuning: &Tuning,
+    own: &Own,
+    division: Option<&Division>,
+) -> Result<(Launches, TileLaunches)> {
+    let mut tiles = TileLaunches::default();
+    let launches = Launches::of_some(lir, target, &mut |step, init| {
+        if tiles.take(step, init, lir, (own.matrix_units, target), division, tuning) {
+            return Ok(None);
+        }
+        let variant = if init { Ok(0) } else { dispatch::variant(step, lir, target, tuning) };
+        variant.map(Some)
+    })?;
+    Ok((launches, tiles))
+}
+
+/// The module with the scratch memory of its tile programs behind its buffers.
+///
+/// # Errors
+/// Memory that cannot be planned.
+fn planned(lir: &Arc<LirModule>, tiles: &TileLaunches, target: &KernelTarget) -> Result<Arc<LirModule>> {
+    match &tiles.scratch[..] {
+        [] => Ok(Arc::clone(lir)),
+        scratch => Ok(Arc::new(with_scratch(lir, scratch, target.pool)?)),
+    }
 }
 
 /// Compiles by the kernels that another executable of the module left.

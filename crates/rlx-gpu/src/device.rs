@@ -62,12 +62,15 @@ impl Schedules {
         let Schedules { launches, tiles, guarded, .. } = self;
         let kernels = launches.kernels.iter().map(|(hash, k)| (*hash, Source::Kernel(Arc::clone(k))));
         let programs = tiles.programs.iter().map(|(hash, p)| (*hash, Source::Tiles(Arc::clone(p))));
-        let sources: Vec<_> = kernels.chain(programs).collect();
+        let joins = tiles.joins.iter().map(|(hash, k)| (*hash, Source::Kernel(Arc::clone(k))));
+        let sources: Vec<_> = kernels.chain(programs).chain(joins).collect();
         let codes = gpu.shared().kernels(gpu, &sources, *guarded);
         let mut kernels =
             codes.map_err(|(at, e)| dispatch::rejected((launches, tiles), lir, at, e, gpu.name()))?;
+        let joins = kernels.split_off(launches.kernels.len() + tiles.programs.len());
+        let first_scratch = lir.buffers.len() - tiles.scratch.len();
         let tiles = kernels.split_off(launches.kernels.len());
-        Ok(Codes { kernels, tiles })
+        Ok(Codes { kernels, tiles, joins, first_scratch })
     }
 }
 

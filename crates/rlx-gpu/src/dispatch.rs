@@ -9,20 +9,22 @@
 //! Launches ──prepare──▶ Dispatches (one for each step) ──Bound::bind──▶ uniforms and grids ──device──▶ commands
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rlx_backend::executor::Step;
 use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
-use rlx_ir::{Error, ErrorKind, NodeId, Result};
+use rlx_ir::{Error, ErrorKind, Extent, NodeId, Result};
 use rlx_kernel::render;
 use rlx_kernel::stored::{Launches, StepLaunches};
 use rlx_kernel::{Arg, KernelTarget, UniformArg, grid, step_variants};
-use rlx_tile::schedule::{StepLaunch, Tiling};
+use rlx_tile::Program;
+use rlx_tile::schedule::{Bound as Operand, PartsLaunch, Tiling};
 
 use crate::blas::{MatMul, StepMatMul};
-use crate::tiles::{self, TileLaunches};
+use crate::tiles::{self, StepTiles, TileLaunches};
 
 /// One dispatch.
 #[derive(Debug)]
@@ -75,17 +77,41 @@ pub struct Dispatches<C> {
     views: Vec<ViewCheck>,
     /// The elements of the buffers it writes.
     outputs: Vec<Ex>,
-    /// Where each of `list` does all of the step, which of them does it.
+    /// Where `list` has tile programs, which of them do the step.
     choice: Option<Choice>,
     /// What a BLAS may do in place of `list`.
     pub(crate) matmul: Option<StepMatMul>,
 }
 
-/// Tilings of a matmul, and the rows and columns of its result, which choose among them.
+/// What a run chooses its dispatches by.
 #[derive(Debug)]
 struct Choice {
-    tilings: Vec<Tiling>,
-    size: (Ex, Ex),
+    /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come first.
+    whole: Option<(Vec<Tiling>, (Ex, Ex))>,
+    /// Rows, and the number of parts, where two dispatches behind those may do the step in parts.
+    parts: Option<(Ex, Ex)>,
+}
+
+impl Choice {
+    fn new(tiles: &StepTiles, table: &mut ExtentTable) -> Choice {
+        let whole = tiles.whole.first().map(|(_, first)| {
+            let tilings = tiles.whole.iter().map(|(_, launch)| launch.tiling).collect();
+            (tilings, (table.add(first.size.0), table.add(first.size.1)))
+        });
+        let of = tiles.parts.as_ref().map(|parts| &parts.launch);
+        Choice { whole, parts: of.map(|of| (table.add(of.rows), table.add(of.count))) }
+    }
+
+    /// The dispatches that do the step for these values.
+    fn of(&self, values: &Values<'_>) -> Range<usize> {
+        let Some((tilings, (rows, cols))) = &self.whole else { return 0..2 };
+        let takes = |&(rows, count)| tiles::takes_parts(values.get(rows), values.get(count));
+        if self.parts.as_ref().is_some_and(takes) {
+            return tilings.len()..tilings.len() + 2;
+        }
+        let one = tiles::choose(tilings, values.get(*rows), values.get(*cols));
+        one..one + 1
+    }
 }
 
 impl<C> Dispatches<C> {
@@ -95,42 +121,41 @@ impl<C> Dispatches<C> {
     }
 }
 
-/// The dispatches of a step by the launches of its kernels, or those of its tile programs, of which a run does one. `codes` are those of the module; `number` counts the dispatches
+/// What a dispatch is made of.
+struct Made<'l, C> {
+    code: C,
+    /// Invocations of a workgroup.
+    workgroup: u32,
+    dynamic_bytes: u32,
+    can_fail: bool,
+    buffers: Vec<usize>,
+    uniforms: &'l [UniformArg],
+    groups: Extent,
+}
+
+/// The dispatches of a step by the launches of its kernels, or those of its tile programs, of which a run does some. `codes` are those of the module; `number` counts the dispatches
 /// of a list.
 pub fn prepare<C: Clone>(
     step: &LirStep,
     lir: &LirModule,
-    (launches, programs): (&StepLaunches, &[(usize, StepLaunch)]),
+    (launches, tiles): (&StepLaunches, Option<&StepTiles>),
     codes: &Codes<C>,
     number: &mut u32,
     table: &mut ExtentTable,
 ) -> Dispatches<C> {
-    let kernels = launches.iter().map(|(at, launch)| {
-        let (kernel, can_fail) = (&launch.kernel, launch.kernel.can_fail());
-        let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
-        (codes.kernels[*at].clone(), (kernel.workgroup, 0), can_fail, how)
-    });
-    let tiles = programs.iter().map(|(at, launch)| {
-        let how = (&launch.bindings[..], &launch.uniforms[..], launch.groups);
-        let dynamic = u32::try_from(launch.program.dynamic_bytes()).unwrap_or(u32::MAX);
-        (codes.tiles[*at].clone(), (launch.program.workgroup(), dynamic), false, how)
-    });
-    let operand = |arg: Arg| match arg {
-        Arg::Input(i) => &step.inputs[i],
-        Arg::Output(i) => &step.outputs[i],
-    };
+    let tiles = tiles.filter(|tiles| !tiles.is_empty());
+    let made = made(step, (launches, tiles), codes);
     // What is bound starts where the module's buffer does, so a base is the view's own offset.
     let uniform = |u: &UniformArg| match *u {
         UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
     };
-    let mut list = Vec::with_capacity(launches.len() + programs.len());
-    for (code, (workgroup, dynamic_bytes), can_fail, how) in kernels.chain(tiles) {
-        let (bindings, uniforms, groups) = how;
+    let mut list = Vec::with_capacity(made.len());
+    for Made { code, workgroup, dynamic_bytes, can_fail, buffers, uniforms, groups } in made {
         list.push(Dispatch {
             code,
             workgroup,
             dynamic_bytes,
-            buffers: bindings.iter().map(|&arg| operand(arg).buffer.index()).collect(),
+            buffers,
             uniforms: uniforms.iter().map(|u| table.add(uniform(u))).collect(),
             groups: table.add(groups),
             can_fail,
@@ -142,11 +167,70 @@ pub fn prepare<C: Clone>(
     let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
     let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
     let outputs = elements.collect();
-    let choice = programs.first().map(|(_, first)| Choice {
-        tilings: programs.iter().map(|(_, launch)| launch.tiling).collect(),
-        size: (table.add(first.size.0), table.add(first.size.1)),
-    });
+    let choice = tiles.map(|tiles| Choice::new(tiles, table));
     Dispatches { list, views, outputs, choice, matmul: None }
+}
+
+/// The dispatches of a step: kernels, or tile programs that do all of it, and then what does it in parts.
+fn made<'l, C: Clone>(
+    step: &LirStep,
+    (launches, tiles): (&'l StepLaunches, Option<&'l StepTiles>),
+    codes: &Codes<C>,
+) -> Vec<Made<'l, C>> {
+    let buffer = |arg: Arg| match arg {
+        Arg::Input(i) => step.inputs[i].buffer.index(),
+        Arg::Output(i) => step.outputs[i].buffer.index(),
+    };
+    let mut made = Vec::new();
+    for (at, launch) in launches {
+        made.push(Made {
+            code: codes.kernels[*at].clone(),
+            workgroup: launch.kernel.workgroup,
+            dynamic_bytes: 0,
+            can_fail: launch.kernel.can_fail(),
+            buffers: launch.bindings.iter().map(|&arg| buffer(arg)).collect(),
+            uniforms: &launch.uniforms,
+            groups: launch.groups,
+        });
+    }
+    let Some(StepTiles { whole, parts }) = tiles else { return made };
+    let dynamic = |program: &Program| u32::try_from(program.dynamic_bytes()).unwrap_or(u32::MAX);
+    for (at, launch) in whole {
+        made.push(Made {
+            code: codes.tiles[*at].clone(),
+            workgroup: launch.program.workgroup(),
+            dynamic_bytes: dynamic(&launch.program),
+            can_fail: false,
+            buffers: launch.bindings.iter().map(|&arg| buffer(arg)).collect(),
+            uniforms: &launch.uniforms,
+            groups: launch.groups,
+        });
+    }
+    let Some(divided) = parts else { return made };
+    let bound = |bound: &Operand| match *bound {
+        Operand::Operand(arg) => buffer(arg),
+        Operand::Scratch => codes.first_scratch + divided.scratch,
+    };
+    let PartsLaunch { parts, join, .. } = &divided.launch;
+    made.push(Made {
+        code: codes.tiles[divided.program].clone(),
+        workgroup: parts.code.workgroup(),
+        dynamic_bytes: dynamic(&parts.code),
+        can_fail: false,
+        buffers: parts.bindings.iter().map(bound).collect(),
+        uniforms: &parts.uniforms,
+        groups: parts.groups,
+    });
+    made.push(Made {
+        code: codes.joins[divided.join].clone(),
+        workgroup: join.code.workgroup,
+        dynamic_bytes: 0,
+        can_fail: join.code.can_fail(),
+        buffers: join.bindings.iter().map(bound).collect(),
+        uniforms: &join.uniforms,
+        groups: join.groups,
+    });
+    made
 }
 
 /// What a device compiled of a module.
@@ -156,9 +240,13 @@ pub struct Codes<C> {
     pub kernels: Vec<C>,
     /// Of its tile programs.
     pub tiles: Vec<C>,
+    /// Of the kernels that join parts.
+    pub joins: Vec<C>,
+    /// The buffer that is the first scratch memory.
+    pub first_scratch: usize,
 }
 
-/// The error of number `rejected` of a module's kernels and, behind them, tile programs, with the first step that it is for.
+/// The error of number `rejected` of a module's kernels and, behind them, tile programs and what joins parts, with the first step that it is for.
 pub fn rejected(
     (launches, tiles): (&Launches, &TileLaunches),
     lir: &LirModule,
@@ -171,7 +259,10 @@ pub fn rejected(
     let by_kernels = { steps }.find(has).map(|(step, _)| step);
     let by_tiles = || {
         let program = rejected.checked_sub(launches.kernels.len())?;
-        let (init, at) = tiles.step_of(program)?;
+        let (init, at) = match program.checked_sub(tiles.programs.len()) {
+            Some(join) => (false, tiles.step_of_join(join)?),
+            None => tiles.step_of(program)?,
+        };
         Some(if init { &lir.init[at] } else { &lir.steps[at] })
     };
     match by_kernels.or_else(by_tiles) {
@@ -292,13 +383,10 @@ impl<C> Bound<C> {
         let idle = step.is_idle(values);
         let matmul = step.matmul.as_ref().filter(|_| !idle);
         self.matmuls[at] = matmul.and_then(|matmul| matmul.bind(values));
-        let chosen = step
-            .choice
-            .as_ref()
-            .map(|Choice { tilings, size }| tiles::choose(tilings, values.get(size.0), values.get(size.1)));
+        let chosen = step.choice.as_ref().map(|choice| choice.of(values));
         for (i, (dispatch, at)) in step.list.iter().zip(self.first[at]..).enumerate() {
             self.grids[at] = None;
-            if idle || chosen.is_some_and(|chosen| chosen != i) {
+            if idle || chosen.as_ref().is_some_and(|chosen| !chosen.contains(&i)) {
                 continue;
             }
             let (start, size) = self.places[at];

@@ -6,6 +6,7 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
 use rlx_tile::atom::Atom;
+use rlx_tile::schedule::Division;
 
 use crate::tiles::MatrixUnits;
 use crate::{blas, tiles};
@@ -16,6 +17,8 @@ pub(crate) struct GpuTarget {
     pub(crate) kernels: KernelTarget,
     /// Its matrix units.
     pub(crate) matrix_units: Option<MatrixUnits>,
+    /// How it divides long sums of few rows; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
+    pub(crate) division: Option<Division>,
     /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
 }
@@ -104,7 +107,7 @@ impl Target for GpuTarget {
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
-        let tiles = self.matrix_units.and_then(|of| tiles::name(step, lir, of, &self.kernels.limits));
+        let tiles = self.matrix_units.and_then(|of| tiles::name(step, lir, of, &self.kernels, self.division.as_ref()));
         let own = tiles.or_else(|| self.kernels.schedule(step, lir))?;
         let alone = matches!(step.kind, StepKind::Op(Op::MatMul));
         match &self.library {
@@ -119,7 +122,9 @@ impl Target for GpuTarget {
         let tiles = || {
             let arch = self.matrix_units.map(|of| of.arch);
             let arch = arch.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
-            Some(format!("own kernels, {} of {}", Atom::of(arch, dtype)?.instruction(), arch.name()))
+            let divided = if self.division.is_some() { ", long sums of few rows in parts" } else { "" };
+            let instruction = Atom::of(arch, dtype)?.instruction();
+            Some(format!("own kernels, {instruction} of {}{divided}", arch.name()))
         };
         match &self.library {
             Some(Ok(name)) if blas::multiplies(dtype) => Some((*name).to_owned()),

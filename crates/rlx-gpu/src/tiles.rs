@@ -10,6 +10,10 @@
 //!
 //! Where rows or columns are open, a step has a few programs, and the numbers of a run choose: prefill wants large tiles, a decoder's one row small ones.
 //!
+//! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), long sums of few rows are divided among workgroups, so that a decoder's one row fills a GPU: a program for
+//! parts and a kernel that joins them, through scratch memory of the plan's ([`TileLaunches::scratch`]). Their sums are other chains, so under `Strict`
+//! nothing is divided.
+//!
 //! ```text
 //! [64, 512] f16 · [512, 512] f16, + bias, relu   ──take(sm_80)──▶   matmul.f16.64x64x32.2x2.s4, its epilogue in the same program
 //! ```
@@ -17,12 +21,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rlx_backend::scratch::Scratch;
 use rlx_backend::tuning::{Tuning, TuningKey};
-use rlx_ir::lir::{LirModule, Step};
-use rlx_ir::{Graph, Node, Op};
+use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
+use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
-use rlx_kernel::{DeviceLimits, KernelHash, KernelTarget};
-use rlx_tile::schedule::{StepLaunch, Tiling, step, step_tilings};
+use rlx_kernel::{DeviceLimits, Kernel, KernelHash, KernelTarget};
+use rlx_tile::schedule::{
+    Division, FEW_ROWS, PartsLaunch, StepLaunch, Tiling, step, step_in_parts, step_tilings,
+};
 use rlx_tile::{Arch, Program};
 
 /// What runs tile programs.
@@ -32,36 +39,81 @@ pub struct MatrixUnits {
     pub arch: Arch,
     /// The most bytes of workgroup memory that a launch may give: [`Dispatch::dynamic_bytes`](crate::dispatch::Dispatch::dynamic_bytes).
     pub dynamic_bytes: usize,
+    /// How many compute units the device has (multiprocessors, compute units), where it says so.
+    pub compute_units: Option<u32>,
 }
 
 /// The most programs of a step whose sizes are open.
 const MOST: usize = 3;
 
-/// A step's tile programs, by their places among those of the module: none where it has kernels, else the largest tile first.
-pub type StepTiles = Vec<(usize, StepLaunch)>;
+/// A step's tile programs, by their places among those of the module: none where it has kernels.
+#[derive(Debug, Default)]
+pub struct StepTiles {
+    /// Each does all of the step; the largest tile first.
+    pub whole: Vec<(usize, StepLaunch)>,
+    /// What does it where it has few rows and long sums.
+    pub parts: Option<StepParts>,
+}
+
+impl StepTiles {
+    /// Whether the step has kernels.
+    pub fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.parts.is_none()
+    }
+
+    fn programs(&self) -> impl Iterator<Item = usize> {
+        self.whole.iter().map(|of| of.0).chain(self.parts.as_ref().map(|of| of.program))
+    }
+}
+
+/// A step that is divided, with the places of its program and its kernel among those of the module.
+#[derive(Debug)]
+pub struct StepParts {
+    /// Among [`TileLaunches::programs`].
+    pub program: usize,
+    /// Among [`TileLaunches::joins`].
+    pub join: usize,
+    /// The dispatches.
+    pub launch: PartsLaunch,
+    /// The number of its scratch memory among that of the module.
+    pub scratch: usize,
+}
 
 /// The tile programs of a module's steps.
 #[derive(Debug, Default)]
 pub struct TileLaunches {
     /// The distinct programs, in order of first use.
     pub programs: Vec<(KernelHash, Arc<Program>)>,
+    /// The distinct kernels that join parts, likewise.
+    pub joins: Vec<(KernelHash, Arc<Kernel>)>,
+    /// What divided steps of the run need.
+    pub scratch: Vec<Scratch>,
     places: HashMap<KernelHash, usize>,
     init: Vec<StepTiles>,
     run: Vec<StepTiles>,
 }
 
 impl TileLaunches {
-    /// Whether the next init step, or step of the run, is done by a tile program; `units` are the device's matrix units.
+    /// Whether the next init step, or step of the run, is done by a tile program; `units` are the device's matrix units, `division` is how it divides
+    /// steps of the run, where it may.
     pub fn take(
         &mut self,
         of: &Step,
         init: bool,
         lir: &LirModule,
         (units, target): (Option<MatrixUnits>, &KernelTarget),
+        division: Option<&Division>,
         tuning: &Tuning,
     ) -> bool {
         let launches = units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
-        let tiles: StepTiles = launches.into_iter().map(|launch| self.distinct(launch)).collect();
+        let divided = launches.first().zip(units.zip(division.filter(|_| !init)));
+        let divided = divided.and_then(|(first, (units, division))| {
+            in_parts(&StepDesc::of(of, lir).ok()?, &few_rows(&launches, first), units, target, division)
+        });
+        let always = divided.as_ref().is_some_and(is_always_taken);
+        let parts = divided.map(|launch| self.parts(launch));
+        let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
+        let tiles = StepTiles { whole, parts };
         let taken = !tiles.is_empty();
         if init {
             self.init.push(tiles)
@@ -72,24 +124,49 @@ impl TileLaunches {
     }
 
     /// The programs of a step.
-    pub fn of(&self, init: bool, index: usize) -> &[(usize, StepLaunch)] {
-        let steps = if init { &self.init } else { &self.run };
-        steps.get(index).map_or(&[], Vec::as_slice)
+    pub fn of(&self, init: bool, index: usize) -> Option<&StepTiles> {
+        if init { self.init.get(index) } else { self.run.get(index) }
     }
 
     /// The first step that a program is for: whether of the init program, and which.
     pub fn step_of(&self, program: usize) -> Option<(bool, usize)> {
-        let has = |steps: &[StepTiles]| steps.iter().position(|tiles| tiles.iter().any(|t| t.0 == program));
+        let has = |steps: &[StepTiles]| steps.iter().position(|tiles| tiles.programs().any(|t| t == program));
         has(&self.init).map(|at| (true, at)).or_else(|| Some((false, has(&self.run)?)))
     }
 
-    fn distinct(&mut self, launch: StepLaunch) -> (usize, StepLaunch) {
-        let (hash, next) = (launch.program.hash(), self.programs.len());
+    /// The first step of the run whose parts this kernel joins.
+    pub fn step_of_join(&self, join: usize) -> Option<usize> {
+        self.run.iter().position(|tiles| tiles.parts.as_ref().is_some_and(|parts| parts.join == join))
+    }
+
+    fn program(&mut self, program: &Arc<Program>) -> usize {
+        let (hash, next) = (program.hash(), self.programs.len());
         let at = *self.places.entry(hash).or_insert(next);
         if at == next {
-            self.programs.push((hash, Arc::clone(&launch.program)));
+            self.programs.push((hash, Arc::clone(program)));
         }
+        at
+    }
+
+    fn distinct(&mut self, launch: StepLaunch) -> (usize, StepLaunch) {
+        let at = self.program(&launch.program);
         (at, StepLaunch { program: Arc::clone(&self.programs[at].1), ..launch })
+    }
+
+    /// The next step of the run is divided.
+    fn parts(&mut self, mut launch: PartsLaunch) -> StepParts {
+        let program = self.program(&launch.parts.code);
+        launch.parts.code = Arc::clone(&self.programs[program].1);
+        let (hash, next) = (launch.join.code.hash(), self.joins.len());
+        let join = self.joins.iter().position(|join| join.0 == hash).unwrap_or(next);
+        if join == next {
+            self.joins.push((hash, Arc::clone(&launch.join.code)));
+        }
+        launch.join.code = Arc::clone(&self.joins[join].1);
+        let scratch = self.scratch.len();
+        let (step, elements) = (self.run.len(), launch.scratch);
+        self.scratch.push(Scratch { step, dtype: DType::F32, elements });
+        StepParts { program, join, launch, scratch }
     }
 }
 
@@ -131,13 +208,63 @@ fn of_desc(
     })
 }
 
+/// The tiling of the launch that does few rows.
+fn few_rows(launches: &[StepLaunch], first: &StepLaunch) -> Tiling {
+    let tilings: Vec<Tiling> = launches.iter().map(|launch| launch.tiling).collect();
+    let cols = first.size.1.as_const().unwrap_or(i64::MAX);
+    tilings[choose(&tilings, i64::from(FEW_ROWS), cols)]
+}
+
+/// A step in parts, where it is worth it and the device runs both dispatches.
+fn in_parts(
+    desc: &StepDesc,
+    tiling: &Tiling,
+    units: MatrixUnits,
+    target: &KernelTarget,
+    division: &Division,
+) -> Option<PartsLaunch> {
+    // Where a step must not read and write one pool, a plan does not know of the steps within a step.
+    let known = !target.pool.exclusive_usage;
+    let mut launch = step_in_parts(units.arch, desc, Some(tiling), division).ok().flatten().filter(|_| known)?;
+    launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);
+    fits(&launch.parts.code, units, &target.limits).then_some(launch)
+}
+
+/// Whether every run divides the step.
+fn is_always_taken(launch: &PartsLaunch) -> bool {
+    launch.rows.as_const().is_some() && launch.count.as_const().is_some()
+}
+
+/// Whether a run of so many rows that would be divided into so many parts is.
+pub fn takes_parts(rows: i64, count: i64) -> bool {
+    rows <= i64::from(FEW_ROWS) && count > 1
+}
+
 fn name_of(arch: Arch, tiling: &Tiling) -> String {
     format!("tiles.{}.{}", arch.name(), tiling.name())
 }
 
-/// The name of the program that does a step where nothing was tuned; none where it has kernels.
-pub fn name(of: &Step, lir: &LirModule, units: MatrixUnits, limits: &DeviceLimits) -> Option<String> {
-    launches(of, lir, units, limits).next().map(|(tiling, _)| name_of(units.arch, &tiling))
+/// The name of the program that does a step where nothing was tuned, and whether it is divided, and into how many parts; none where it has kernels.
+pub fn name(
+    of: &Step,
+    lir: &LirModule,
+    units: MatrixUnits,
+    target: &KernelTarget,
+    division: Option<&Division>,
+) -> Option<String> {
+    let launches = chosen(of, lir, units, &target.limits, &Tuning::default());
+    let first = launches.first()?;
+    let prepared = |o: &Operand| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared;
+    let of_init = of.outputs.iter().any(prepared);
+    let parts = division.filter(|_| !of_init).and_then(|division| {
+        in_parts(&StepDesc::of(of, lir).ok()?, &few_rows(&launches, first), units, target, division)
+    });
+    let name = name_of(units.arch, &first.tiling);
+    Some(match parts {
+        Some(parts) if is_always_taken(&parts) => format!("{name}.parts{}", parts.count),
+        Some(_) => format!("{name}, few rows in parts"),
+        None => name,
+    })
 }
 
 /// The dispatches of a step of which one is to be chosen for the numbers of a run: the one that a tuning names, else what suits its sizes.

@@ -147,9 +147,17 @@ impl KernelTarget {
     }
 
     fn fitted(&self, launch: Launch) -> Scheduled<Launch> {
-        let kernel = emulate::emulate(&launch.kernel, self.types)?;
+        Ok(Launch { kernel: Arc::new(self.adapted(&launch.kernel)?), ..launch })
+    }
+
+    /// A kernel of a schedule in terms of what this device has.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub fn adapted(&self, kernel: &Kernel) -> Scheduled<Kernel> {
+        let kernel = emulate::emulate(kernel, self.types)?;
         self.fits(&kernel)?;
-        Ok(Launch { kernel: Arc::new(kernel), ..launch })
+        Ok(kernel)
     }
 
     /// Whether the kernel keeps within the device's limits.

@@ -35,6 +35,8 @@ pub(crate) enum Attribute {
     DynamicBytes,
     Major,
     Minor,
+    /// Multiprocessors, or compute units.
+    ComputeUnits,
 }
 
 impl Attribute {
@@ -47,6 +49,7 @@ impl Attribute {
             Attribute::DynamicBytes => [97, 74],
             Attribute::Major => [75, 23],
             Attribute::Minor => [76, 61],
+            Attribute::ComputeUnits => [16, 63],
         };
         if vendor == Vendor::Cuda { cuda } else { hip }
     }

@@ -122,7 +122,9 @@ impl Gpu {
         };
         let dynamic_bytes = ask(Attribute::DynamicBytes)? as usize;
         let arch = compile::matrix_units(&context, (major, minor)).map_err(failed)?;
-        let matrix_units = arch.map(|arch| MatrixUnits { arch, dynamic_bytes });
+        // How many there are only decides how work is divided.
+        let compute_units = context.attribute(Attribute::ComputeUnits).ok();
+        let matrix_units = arch.map(|arch| MatrixUnits { arch, dynamic_bytes, compute_units });
         let (max_workgroup, shared) = (ask(Attribute::MaxWorkgroup)?, ask(Attribute::SharedBytes)?);
         let (name, driver) = (context.name().map_err(failed)?, context.driver_version().map_err(failed)?);
         let compiler = compile::version(&libraries).map_err(failed)?;

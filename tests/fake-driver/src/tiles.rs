@@ -185,8 +185,9 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     let (name, arch, dtype) = head(&comments)?;
     let grid = find(&comments, "grid")?;
     let bands = number(grid.last().copied().unwrap_or_default())?;
-    let tiling = tiling(name, bands)?;
-    let mut what = Matmul::new(dtype);
+    let (whole, parts) = name.strip_suffix(".parts").map_or((name, false), |whole| (whole, true));
+    let tiling = tiling(whole, bands)?;
+    let mut what = Matmul { parts, ..Matmul::new(dtype) };
     what.batch = grid.iter().skip_while(|word| **word != "batch").filter(|word| word.contains('u')).count();
     let buffers = comments.iter().filter_map(|words| match words[..] {
         [buffer, dtype, access] if buffer.starts_with('b') => Some((buffer, dtype, access)),
@@ -202,12 +203,15 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
         return Err("a matmul has three buffers".to_owned());
     }
     what.buffers = declared.split_off(3);
-    let normal = [("[u0", "u2]"), ("[u2", "u1]"), ("[u0", "u1]")];
+    let normal = [("[u0", "u2"), ("[u2", "u1"), ("[u0", "u1")];
     let mut operands = Vec::new();
     for (i, buffer) in declared.iter().enumerate() {
         let view = find(&comments, &format!("g{i}"))?;
         let vector = number(view.last().copied().unwrap_or_default())?;
-        let transposed = view.get(4..6) != Some(&[normal[i].0, normal[i].1][..]);
+        // What is divided has the size of a part behind its own.
+        let size = |word: &&str| word.trim_end_matches(']').split('/').next().map(str::to_owned);
+        let sizes: Vec<_> = view.iter().skip(4).take(2).map(size).collect();
+        let transposed = sizes != [normal[i].0, normal[i].1].map(|word| Some(word.to_owned()));
         operands.push(Operand { dtype: buffer.dtype, transposed, vector });
     }
     (what.left, what.right, what.result) = (operands[0], operands[1], operands[2]);

@@ -183,7 +183,7 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
 
     fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
         // A file keeps them by the buffers of the module that it has.
-        if Arc::ptr_eq(&self.program.shown, &self.program.lir) { Some(self) } else { None }
+        if self.program.has_buffers_of_shown() { Some(self) } else { None }
     }
 
     fn code(&self) -> Result<Vec<CodePart>> {

@@ -136,6 +136,12 @@ impl<D: DeviceApi> Program<D> {
         Program { shown: lir, ..self }
     }
 
+    /// Whether the init program, and the numbers of the buffers that it uses, are those of the module that callers see.
+    pub(super) fn has_buffers_of_shown(&self) -> bool {
+        let (own, shown) = (&self.lir, &self.shown);
+        Arc::ptr_eq(own, shown) || own.buffers.starts_with(&shown.buffers) && own.init == shown.init
+    }
+
     /// An error of a step, with where it happened.
     pub fn locate(&self, node: NodeId, error: Error) -> Error {
         self.lir.graph.locate(node, error).with_device(self.device.name())
