@@ -12,6 +12,7 @@ mod headers;
 mod hostile;
 mod missing;
 mod models;
+mod parts;
 mod rejections;
 mod threads;
 mod tiles;

@@ -1,0 +1,160 @@
+//! Long sums of few rows, divided among workgroups on the fake driver's GPUs: under fast numerics alone, right with what is behind them, the same bits every time,
+//! and for as many rows as are few in the run.
+
+use std::sync::Arc;
+
+use rlx_backend::testing::{disagreement, run};
+use rlx_backend::tuning::Tuning;
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
+use rlx_driver::Device;
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::{Gen, random_bindings};
+use rlx_ir::{DType, DimBinding, Graph, LirModule, sym, text};
+use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
+use rlx_simt::SimtBackend;
+
+use crate::common::{Fake, everything, fake, second_gpu, set_params};
+
+/// The fake GPUs with matrix units, one of each architecture.
+const MODELS: [(Device, usize); 5] =
+    [(Device::Cuda, 1), (Device::Cuda, 2), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 2)];
+
+fn fast() -> CompileOptions {
+    CompileOptions::default().numerics(Numerics::Fast)
+}
+
+fn strict() -> CompileOptions {
+    CompileOptions::default().numerics(Numerics::Strict)
+}
+
+/// A module and the schedules of its steps.
+fn module(graph: &Graph, backend: &SimtBackend, options: &CompileOptions) -> (Arc<LirModule>, Vec<String>) {
+    let target = backend.target(options).unwrap();
+    let pipeline = CompilePipeline::new(Arc::clone(&target), options.clone());
+    let lir = pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir;
+    let found = lir.steps.iter().filter_map(|step| target.schedule(step, &lir)).collect();
+    (Arc::new(lir), found)
+}
+
+/// A layer of `k` inputs and `n` outputs: a weight, a bias, an activation, a residual.
+fn layer(rows: &str, k: usize, n: usize) -> Graph {
+    let text = format!(
+        "graph \"g\" {{ %0 = Input {{name=\"x\"}} : [{rows}, {k}] f16 %1 = Param {{name=\"w\"}} : [{k}, {n}] f16 \
+         %2 = Param {{name=\"b\"}} : [{n}] f16 %3 = Input {{name=\"y\"}} : [{rows}, {n}] f16 \
+         %4 = MatMul(%0, %1) : [{rows}, {n}] f16 %5 = Binary.Add(%4, %2) : [{rows}, {n}] f16 \
+         %6 = Activation.Silu(%5) : [{rows}, {n}] f16 %7 = Binary.Add(%6, %3) : [{rows}, {n}] f16 return %7 }}"
+    );
+    text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn rows(graph: &Graph, count: usize) -> Bindings {
+    random_bindings(graph, &DimBinding::from_pairs(&[(sym::SEQ, count)]), 7)
+}
+
+/// Compiles, and runs three times, the second and third as a graph: near the oracle, and the same bits each time.
+fn check(graph: &Graph, bindings: &Bindings, exec: &mut dyn ExecutableGraph, what: &str) {
+    set_params(exec, bindings).unwrap();
+    let mut first = None;
+    for round in 0..3 {
+        if let Some(why) = disagreement(graph, bindings, exec) {
+            panic!("{what} run {round}: {why}\n{graph}");
+        }
+        let got = run(exec, bindings).unwrap();
+        assert!(*first.get_or_insert_with(|| got.clone()) == got, "{what}: other bits in run {round}");
+    }
+}
+
+#[test]
+fn few_rows_of_a_long_matmul_are_divided_under_fast_numerics_alone() {
+    let _alone = second_gpu();
+    let graph = layer("3", 1200, 72);
+    for (device, ordinal) in MODELS {
+        let backend = fake(device, ordinal);
+        let (lir, whole) = module(&graph, &backend, &strict());
+        assert!(whole.len() == 1 && whole[0].starts_with("tiles.") && !whole[0].contains("parts"), "{whole:?}");
+        let mut of_strict = backend.compile(Arc::clone(&lir), &strict()).unwrap();
+        check(&graph, &rows(&graph, 3), &mut *of_strict, "strict");
+
+        let (lir, divided) = module(&graph, &backend, &fast());
+        assert!(divided.len() == 1 && divided[0].ends_with(".parts2"), "{divided:?}");
+        let told = |options| backend.target(&options).unwrap().matmul_instructions(DType::F16).unwrap();
+        assert!(told(fast()).contains("in parts") && !told(strict()).contains("in parts"));
+        let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
+        let before = Fake::get().tile_runs();
+        check(&graph, &rows(&graph, 3), &mut *exec, "fast");
+        assert_eq!(Fake::get().tile_runs() - before, 6, "one program a run");
+
+        // The parts are in the plan's memory, which callers' module does not list, and weights can still be kept in a file.
+        let scratch = exec.memory().arena_bytes - of_strict.memory().arena_bytes;
+        assert!((2 * 3 * 72 * 4..4096).contains(&scratch), "{scratch} bytes of scratch memory");
+        assert_eq!(exec.lir().buffers.len(), lir.buffers.len());
+        assert!(exec.prepared_weights().is_some());
+        let mut clone = exec.try_clone().unwrap();
+        check(&graph, &rows(&graph, 3), &mut *clone, "a clone");
+    }
+}
+
+#[test]
+fn a_run_of_few_rows_is_divided_and_one_of_many_is_not() {
+    let _alone = second_gpu();
+    let graph = layer("seq", 1100, 72);
+    for (device, ordinal) in MODELS {
+        let backend = fake(device, ordinal);
+        let (lir, divided) = module(&graph, &backend, &fast());
+        assert!(divided.len() == 1 && divided[0].ends_with(", few rows in parts"), "{divided:?}");
+        let (lir_strict, _) = module(&graph, &backend, &strict());
+        let mut exec = backend.compile(lir, &fast()).unwrap();
+        let mut whole = backend.compile(lir_strict, &strict()).unwrap();
+        for (count, in_parts) in [(1, true), (40, false), (16, true), (17, false), (1, true)] {
+            let bindings = rows(&graph, count);
+            check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal}: {count} rows"));
+            set_params(&mut *whole, &bindings).unwrap();
+            let same = run(&mut *exec, &bindings).unwrap() == run(&mut *whole, &bindings).unwrap();
+            // Of many rows, all are one chain of sums under both; of few, some are rounded to other numbers.
+            assert!(same || in_parts, "{device} {ordinal}: {count} rows");
+        }
+    }
+}
+
+#[test]
+fn tilings_of_a_divided_step_give_the_same_bits() {
+    let _alone = second_gpu();
+    let graph = layer("5", 1100, 72);
+    let bindings = rows(&graph, 5);
+    for (device, ordinal) in MODELS {
+        let backend = fake(device, ordinal);
+        let (lir, _) = module(&graph, &backend, &fast());
+        let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+        let mut first: Option<Vec<Vec<u8>>> = None;
+        for variant in 0..key.variants.len() {
+            let mut tuning = Tuning::default();
+            tuning.choose(&key, variant);
+            let cache = CompileCache { tuning, ..CompileCache::default() };
+            let mut exec = backend.compile_cached(Arc::clone(&lir), &fast(), &cache).unwrap();
+            set_params(&mut *exec, &bindings).unwrap();
+            let got = run(&mut *exec, &bindings).unwrap();
+            assert!(*first.get_or_insert_with(|| got.clone()) == got, "{}", key.variants[variant]);
+        }
+    }
+}
+
+#[test]
+fn random_layers_agree_with_the_oracle() {
+    let _alone = second_gpu();
+    for (device, ordinal) in MODELS {
+        let backend = fake(device, ordinal);
+        for seed in 0..if everything() { 40 } else { 5 } {
+            let mut g = Gen::new(seed + 1000 * ordinal as u64);
+            let (m, n) = (g.size(1..=16).to_string(), g.size(1..=140));
+            let k = if g.chance(0.5) { g.size(1024..=1900) } else { 8 * g.size(128..=240) };
+            // Known rows, or one or two of the open dimension.
+            let (m, open) = if g.chance(0.3) { ("seq".to_owned(), true) } else { (m, false) };
+            let graph = layer(&m, k, n);
+            let (lir, divided) = module(&graph, &backend, &fast());
+            assert!(divided[0].contains("parts"), "{divided:?}");
+            let mut exec = backend.compile(lir, &fast()).unwrap();
+            let bindings = rows(&graph, if open { g.size(1..=2) } else { 1 });
+            check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal} seed {seed}"));
+        }
+    }
+}
