@@ -1,6 +1,8 @@
 //! Families of programs: matmul, of warps and of warp groups, and attention, of warps; [`step()`] makes one of a step of LIR.
 
 mod attention;
+mod attention_bodies;
+mod attention_join;
 mod attention_tilings;
 mod matmul;
 mod matmul_groups;
@@ -10,6 +12,7 @@ mod step_attention;
 mod step_parts;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
+pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};

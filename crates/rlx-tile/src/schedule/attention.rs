@@ -17,6 +17,9 @@
 //! columns of their result: they share what is copied, and each makes the scores. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
 //! 0 and `l = 0`. With a causal mask, blocks of keys behind all queries of the workgroup are not visited.
 //!
+//! With [`Attention::parts`] the keys are divided among workgroups ("flash decoding"), so that a decoder's one query fills a GPU: the first dimension of the
+//! batch counts the parts. A workgroup stores its `o` in f32, and `m` and `l` of each row, and a kernel joins the parts ([`attention_join`](super::attention_join())).
+//!
 //! ```
 //! use rlx_ir::DType;
 //! use rlx_tile::{Arch, schedule::{Attention, attention, attention_tilings}};
@@ -30,7 +33,7 @@
 use rlx_ir::ops::Unseen;
 use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
-use rlx_kernel::ir::{Access, Buffer, BufferDecl, Inst, Ty, Value};
+use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
 use super::attention_tilings::AttentionTiling;
 use super::matmul::Strides;
@@ -76,6 +79,8 @@ pub struct Attention {
     pub mask: Mask,
     /// What one gives that sees nothing.
     pub unseen: Unseen,
+    /// A workgroup goes through its part of the keys. What stands for the result is then scratch memory of f32, of which the row of a query and a head is one row.
+    pub parts: bool,
 }
 
 /// The sizes of one dispatch.
@@ -91,6 +96,10 @@ pub struct AttentionSizes {
     pub operands: [Strides; 4],
     /// Where the mask is, likewise: its rows are queries, its columns keys.
     pub mask: Strides,
+    /// How many parts the keys have and how many keys are a part, where they are divided. Strides of the batch then begin with that of parts.
+    pub parts: [i32; 2],
+    /// Where the greatest score and the sum of weights of each row are, side by side, in the memory of the sums.
+    pub state: Strides,
 }
 
 impl Attention {
@@ -105,7 +114,13 @@ impl Attention {
             scale: 1.0 / (head as f32).sqrt(),
             mask: Mask::None,
             unseen: Unseen::Zero,
+            parts: false,
         }
+    }
+
+    /// Dimensions of the grid's batch.
+    fn dims(&self) -> u32 {
+        BATCH as u32 + u32::from(self.parts)
     }
 
     /// The program's buffers: queries, keys, values, result, and the mask if it is given.
@@ -113,7 +128,10 @@ impl Attention {
         let of = |name: &str, dtype, access| BufferDecl { name: name.to_owned(), dtype, access };
         let mut all: Vec<BufferDecl> =
             ["queries", "keys", "values"].map(|name| of(name, self.dtype, Access::Read)).to_vec();
-        all.push(of("result", self.dtype, Access::Write));
+        all.push(match self.parts {
+            true => of("sums", DType::F32, Access::Write),
+            false => of("result", self.dtype, Access::Write),
+        });
         if let Mask::Given(dtype) = self.mask {
             all.push(of("mask", dtype, Access::Read));
         }
@@ -123,11 +141,16 @@ impl Attention {
     /// The names of the program's uniforms. `rows` are the queries of all heads that share keys, `shift` is `keys - queries`.
     pub fn all_uniforms(&self) -> Vec<String> {
         let mut all = ["rows", "keys", "shift"].map(String::from).to_vec();
-        all.extend((0..BATCH).map(|i| format!("batch{i}")));
-        for buffer in self.all_buffers() {
-            all.extend(["base", "row", "col"].map(|what| format!("{}.{what}", buffer.name)));
-            all.extend((0..BATCH).map(|i| format!("{}.batch{i}", buffer.name)));
-            all.push(format!("{}.head", buffer.name));
+        let part = self.parts.then(|| "part".to_owned());
+        let batch: Vec<String> =
+            part.iter().map(|part| format!("{part}s")).chain((0..BATCH).map(|i| format!("batch{i}"))).collect();
+        all.extend(batch.iter().cloned());
+        all.extend(part);
+        let state = self.parts.then(|| "state".to_owned());
+        for name in self.all_buffers().into_iter().map(|buffer| buffer.name).chain(state) {
+            all.extend(["base", "row", "col"].map(|what| format!("{name}.{what}")));
+            all.extend(batch.iter().map(|dim| format!("{name}.{dim}")));
+            all.push(format!("{name}.head"));
         }
         all
     }
@@ -136,9 +159,13 @@ impl Attention {
     pub fn uniform_values(&self, sizes: &AttentionSizes) -> Vec<i32> {
         let rows = sizes.queries.wrapping_mul(self.groups as i32);
         let mut all = vec![rows, sizes.keys, sizes.keys.wrapping_sub(sizes.queries)];
+        let [count, each] = sizes.parts;
+        all.extend(self.parts.then_some(count));
         all.extend(sizes.batch);
+        all.extend(self.parts.then_some(each));
         let mask = matches!(self.mask, Mask::Given(_)).then_some(&sizes.mask);
-        for strides in sizes.operands.iter().chain(mask) {
+        let state = self.parts.then_some(&sizes.state);
+        for strides in sizes.operands.iter().chain(mask).chain(state) {
             all.extend([strides.base, strides.row, strides.col]);
             all.extend(&strides.batch);
         }
@@ -146,7 +173,7 @@ impl Attention {
     }
 
     /// A name that says everything but how operands are accessed, such as `attention.bf16.64x64.q64.k64.w4.s2.causal.zero.x3e38aa3b`, where four heads share
-    /// keys `attention.bf16.64x64x4.…`; last are the bits of the scale.
+    /// keys `attention.bf16.64x64x4.…`; last are the bits of the scale, and `parts` where keys are divided.
     pub fn name(&self, tiling: &AttentionTiling) -> String {
         let mask = match self.mask {
             Mask::None => "all".to_owned(),
@@ -157,10 +184,11 @@ impl Attention {
         let unseen = format!("{:?}", self.unseen).to_lowercase();
         let groups = if self.groups > 1 { format!("x{}", self.groups) } else { String::new() };
         let tiling = tiling.name();
-        format!("attention.{}.{head}x{value}{groups}.{tiling}.{mask}.{unseen}.x{bits:08x}", self.dtype)
+        let parts = if self.parts { ".parts" } else { "" };
+        format!("attention.{}.{head}x{value}{groups}.{tiling}.{mask}.{unseen}.x{bits:08x}{parts}", self.dtype)
     }
 
-    fn scalar(
+    pub(super) fn scalar(
         &self,
         name: &str,
         rows: usize,
@@ -170,7 +198,7 @@ impl Attention {
     }
 
     /// The query that a row is, and of which of the heads that share keys, where there are several.
-    fn query_of(&self, b: &mut Builder, row: Value) -> (Value, Option<Value>) {
+    pub(super) fn query_of(&self, b: &mut Builder, row: Value) -> (Value, Option<Value>) {
         if self.groups == 1 {
             return (row, None);
         }
@@ -178,32 +206,60 @@ impl Attention {
         (b.div(row, groups), Some(b.rem(row, groups)))
     }
 
-    /// The first uniform of a buffer.
-    fn first_uniform(buffer: u32) -> u32 {
-        3 + BATCH as u32 + buffer * (4 + BATCH as u32)
+    /// The uniform that says how many keys are a part, if they are divided.
+    pub(super) fn part_uniform(&self) -> u32 {
+        SIZES + self.dims()
+    }
+
+    /// The uniform that says how many heads of keys there are.
+    pub(super) fn heads_uniform(&self) -> u32 {
+        SIZES + self.dims() - 1
+    }
+
+    /// The first uniform of a buffer, or of the state.
+    pub(super) fn first_uniform(&self, buffer: u32) -> u32 {
+        self.part_uniform() + u32::from(self.parts) + buffer * (4 + self.dims())
+    }
+
+    /// How many keys a workgroup goes through.
+    fn keys(&self) -> Size {
+        match self.parts {
+            true => Size::Part { whole: KEYS, each: self.part_uniform() },
+            false => Size::Uniform(KEYS),
+        }
+    }
+
+    /// The greatest score and the sum of weights of each row of a part: behind the sums, or other numbers, of the same buffer.
+    fn state(&self) -> ViewDecl {
+        let first = self.first_uniform(self.all_buffers().len() as u32);
+        let row = ViewDecl { base: Size::Uniform(first), cols: Size::Const(2), ..self.view(3, ROWS, 2) };
+        let strides = |i: u32| Size::Uniform(first + i);
+        let batch = (3..).take(self.dims() as usize).map(strides).collect();
+        ViewDecl { row_stride: strides(1), col_stride: strides(2), batch, vector: 1, ..row }
     }
 
     fn view(&self, number: u32, rows: u32, cols: u32) -> ViewDecl {
-        let first = Attention::first_uniform(number);
-        let vector = self.vectors[number as usize];
+        let first = self.first_uniform(number);
+        let (vector, dims) = (self.vectors[number as usize], self.dims());
+        // Scratch memory has no heads beside or above each other.
+        let heads = rows == ROWS && self.groups > 1 && !(self.parts && number == 3);
         ViewDecl {
             buffer: Buffer(number),
             base: Size::Uniform(first),
-            rows: Size::Uniform(rows),
+            rows: if rows == KEYS { self.keys() } else { Size::Uniform(rows) },
             cols: Size::Const(cols),
             row_stride: Size::Uniform(first + 1),
             col_stride: if vector > 1 { Size::Const(1) } else { Size::Uniform(first + 2) },
-            heads: (rows == ROWS && self.groups > 1)
-                .then_some(Heads { count: self.groups, stride: Size::Uniform(first + 3 + BATCH as u32) }),
-            batch: (first + 3..).take(BATCH).map(Size::Uniform).collect(),
+            heads: heads.then_some(Heads { count: self.groups, stride: Size::Uniform(first + 3 + dims) }),
+            batch: (first + 3..).take(dims as usize).map(Size::Uniform).collect(),
             vector,
         }
     }
 }
 
-const ROWS: u32 = 0;
-const KEYS: u32 = 1;
-const SHIFT: u32 = 2;
+pub(super) const ROWS: u32 = 0;
+pub(super) const KEYS: u32 = 1;
+pub(super) const SHIFT: u32 = 2;
 /// The first of the batch's sizes.
 const SIZES: u32 = 3;
 
@@ -295,6 +351,13 @@ impl Schedule<'_> {
         ];
         fragments.extend([fragment(Role::Rows, rows, 1); 3]);
         fragments.extend((0..parts).map(|_| fragment(Role::Sum, rows, part)));
+        let mut views = vec![
+            what.view(0, ROWS, what.head_dim),
+            what.view(1, KEYS, what.head_dim),
+            what.view(2, KEYS, what.value_dim),
+            what.view(3, ROWS, what.value_dim),
+        ];
+        views.extend(what.parts.then(|| what.state()));
         Program {
             name: what.name(t),
             arch: self.arch,
@@ -306,15 +369,10 @@ impl Schedule<'_> {
                 rows: Size::Uniform(ROWS),
                 cols: Size::Const(what.value_dim),
                 tile: (t.queries, values),
-                batch: (SIZES..).take(BATCH).map(Size::Uniform).collect(),
+                batch: (SIZES..).take(what.dims() as usize).map(Size::Uniform).collect(),
                 bands: 1,
             },
-            views: vec![
-                what.view(0, ROWS, what.head_dim),
-                what.view(1, KEYS, what.head_dim),
-                what.view(2, KEYS, what.value_dim),
-                what.view(3, ROWS, what.value_dim),
-            ],
+            views,
             tiles: vec![
                 tile(t.queries, depth, 1, false),
                 tile(t.keys, depth, t.stages, false),
@@ -393,28 +451,53 @@ impl Schedule<'_> {
         let causal = Below { rows: t.queries, heads: what.groups, offset: Size::Uniform(SHIFT) };
         body.push(Stmt::Pipelined {
             counter: STEP,
-            extent: Size::Uniform(KEYS),
-            below: (what.mask == Mask::Causal).then_some(causal),
+            extent: what.keys(),
+            below: (what.mask == Mask::Causal && !what.parts).then_some(causal),
             step: t.keys,
             stages: t.stages,
             copies: vec![copy(1, key(), K, ahead), copy(2, key(), V, ahead)],
             body: self.step(),
         });
-        body.push(self.each(TOTAL, &[], self.inverse()));
+        body.extend(if what.parts { self.store_part() } else { self.store_result() });
+        body
+    }
+
+    /// What is stored where the workgroup has gone through all keys.
+    fn store_result(&self) -> Vec<Stmt> {
+        let what = self.what;
+        let mut body = vec![self.each(TOTAL, &[], what.inverse())];
         for (part, col) in self.parts() {
             let map = match what.unseen {
-                // What was multiplied by 0 may be NaN.
-                Unseen::Guard => what.scalar("guarded", 1, |b, x, rows, _| {
-                    let (zero, product) = (b.number(Ty::F32, 0.0), b.mul(x, rows[0]));
-                    let none = b.eq(rows[0], zero);
-                    b.select(none, zero, product)
-                }),
-                _ => what.scalar("times", 1, |b, x, rows, _| b.mul(x, rows[0])),
+                Unseen::Guard => "guarded",
+                _ => "times",
             };
+            let map = what.scalar(map, 1, |b, x, rows, _| what.normalised(b, x, rows[0]));
             body.push(self.each(part, &[TOTAL], map));
             let row = self.first_query();
             body.push(Stmt::Store { to: View(3), from: part, row, col, map: None });
         }
+        body
+    }
+
+    /// What is stored where it has gone through some: the sums as they are, and what they are relative to. The scores' registers are free by now: their
+    /// first two columns have the latter.
+    fn store_part(&self) -> Vec<Stmt> {
+        let what = self.what;
+        let row = || self.first_query();
+        let store = |(from, col)| Stmt::Store { to: View(3), from, row: row(), col, map: None };
+        let mut body: Vec<Stmt> = self.parts().map(store).collect();
+        // Of warps beside each other, which have the same rows, the first has these columns.
+        let col = || Index::default().plus(Coord::WarpCol, self.tiling.keys);
+        let map = what.scalar("state", 2, |b, _, rows, at| {
+            let zero = b.int(0);
+            let first = b.eq(at.col, zero);
+            b.select(first, rows[0], rows[1])
+        });
+        body.extend([
+            Stmt::Zero(S),
+            Stmt::Each { of: S, with: vec![GREATEST, TOTAL], row: row(), col: col(), map },
+            Stmt::Store { to: View(4), from: S, row: row(), col: col(), map: None },
+        ]);
         body
     }
 
@@ -426,7 +509,7 @@ impl Schedule<'_> {
         let keys = Index::default().plus(Coord::Counter(STEP), self.tiling.keys);
         let mut body = vec![Stmt::Zero(S), self.scores()];
         let (with, row) = (Vec::new(), self.first_query());
-        body.push(Stmt::Each { of: S, with, row, col: keys, map: self.masked() });
+        body.push(Stmt::Each { of: S, with, row, col: keys, map: what.masked() });
         body.extend([
             self.each(AGAIN, &[GREATEST], what.scalar("copy", 1, |_, _, rows, _| rows[0])),
             Stmt::Reduce { to: GREATEST, from: S, op: Reduction::Max },
@@ -478,95 +561,4 @@ impl Schedule<'_> {
         let (extent, step) = (Size::Const(self.tiling.keys), self.atom.depth);
         Stmt::For { counter: d, extent, below: None, step, body }
     }
-
-    /// A score as a power of 2, −∞ where the query may not see the key.
-    fn masked(&self) -> Scalar {
-        let log2 = std::f64::consts::LOG2_E;
-        let scale = f64::from(self.what.scale) * log2;
-        self.what.scalar("score", 0, |b, x, _, at| {
-            let (scale, never) = (b.number(Ty::F32, scale), b.number(Ty::F32, f64::NEG_INFINITY));
-            let keys = b.inst(Inst::Uniform(KEYS));
-            let (score, inside) = (b.mul(x, scale), b.lt(at.col, keys));
-            match self.what.mask {
-                Mask::None => b.select(inside, score, never),
-                Mask::Causal => {
-                    let shift = b.inst(Inst::Uniform(SHIFT));
-                    let (query, _) = self.what.query_of(b, at.row);
-                    let last = b.add(query, shift);
-                    let (seen, score) = (b.le(at.col, last), b.select(inside, score, never));
-                    b.select(seen, score, never)
-                }
-                Mask::Given(dtype) => {
-                    let rows = b.inst(Inst::Uniform(ROWS));
-                    let row = b.lt(at.row, rows);
-                    let inside = b.and(inside, row);
-                    let masked = b.var(never);
-                    b.if_then(inside, |b| {
-                        let index = mask_index(b, self.what, at);
-                        let given = b.load(Buffer(4), index);
-                        let value = match dtype {
-                            DType::Bool => b.select(given, score, never),
-                            _ => {
-                                let bias = b.convert(Ty::F32, given);
-                                biased(b, score, bias)
-                            }
-                        };
-                        b.set(masked, value);
-                    });
-                    b.get(masked)
-                }
-            }
-        })
-    }
-
-    /// What the weighted sum of the values is multiplied by.
-    fn inverse(&self) -> Scalar {
-        self.what.scalar("inverse", 0, |b, x, _, _| {
-            let (zero, one) = (b.number(Ty::F32, 0.0), b.number(Ty::F32, 1.0));
-            match self.what.unseen {
-                Unseen::Zero => {
-                    let (none, inverse) = (b.eq(x, zero), b.div(one, x));
-                    b.select(none, zero, inverse)
-                }
-                // 0 also where the sum is NaN.
-                Unseen::Guard => {
-                    let (some, inverse) = (b.gt(x, zero), b.div(one, x));
-                    b.select(some, inverse, zero)
-                }
-                // NaN: 0 / 0 is NaN, but of no keys at all the sum is 0.
-                _ => {
-                    let (keys, none) = (b.inst(Inst::Uniform(KEYS)), b.int(0));
-                    let (some, inverse) = (b.gt(keys, none), b.div(one, x));
-                    b.select(some, inverse, zero)
-                }
-            }
-        })
-    }
-}
-
-/// The element of the mask for a score.
-fn mask_index(b: &mut Builder, what: &Attention, at: Place) -> Value {
-    let uniform = |b: &mut Builder, i: u32| b.inst(Inst::Uniform(i));
-    let (first, heads) = (Attention::first_uniform(4), uniform(b, SIZES + 1));
-    let (head, item) = (b.rem(at.batch, heads), b.div(at.batch, heads));
-    let (query, of_head) = what.query_of(b, at.row);
-    let of_head = of_head.map(|of_head| (5, of_head));
-    let mut index = uniform(b, first);
-    for (i, by) in [(1, query), (2, at.col), (3, item), (4, head)].into_iter().chain(of_head) {
-        let stride = uniform(b, first + i);
-        let offset = b.mul(by, stride);
-        index = b.add(index, offset);
-    }
-    index
-}
-
-/// A score and what a mask adds to it. A finite mask stays finite as a power of 2: it may be the least number of its type.
-fn biased(b: &mut Builder, score: Value, bias: Value) -> Value {
-    let (log2, least) = (b.number(Ty::F32, std::f64::consts::LOG2_E), b.number(Ty::F32, f64::from(f32::MIN)));
-    let never = b.number(Ty::F32, f64::NEG_INFINITY);
-    let scaled = b.mul(bias, log2);
-    let (beyond, finite) = (b.lt(scaled, least), b.gt(bias, never));
-    let held = b.and(beyond, finite);
-    let bias = b.select(held, least, scaled);
-    b.add(score, bias)
 }

@@ -76,6 +76,7 @@ impl<'s> Parts<'s> {
             scale: scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32),
             mask,
             unseen,
+            parts: false,
         };
         Ok(Parts { step, dims, what })
     }

@@ -49,6 +49,18 @@ fn strides(dims: &[usize], size: usize, groups: usize, base: usize) -> Strides {
 
 impl AttentionCase {
     pub fn random(g: &mut Gen, arch: Arch) -> AttentionCase {
+        AttentionCase::of_lengths(g, arch, |g| {
+            let queries = if g.chance(0.2) { g.size(1..=80) } else { g.size(1..=20) };
+            (queries, if g.chance(0.3) { g.size(1..=140) } else { g.size(1..=40) })
+        })
+    }
+
+    /// A random attention of so many queries and keys.
+    pub fn of_lengths(
+        g: &mut Gen,
+        arch: Arch,
+        lengths: impl Fn(&mut Gen) -> (usize, usize),
+    ) -> AttentionCase {
         let dtype = if arch == Arch::Sm75 { DType::F16 } else { g.pick(&[DType::F16, DType::BF16]) };
         let head = |g: &mut Gen| match g.int(0..=9) {
             0 => g.pick(&[64, 80, 96, 128, 144, 256]),
@@ -57,15 +69,9 @@ impl AttentionCase {
         };
         let head_dim = head(g);
         let value_dim = if g.chance(0.6) { head_dim } else { head(g) };
-        let shape = AttentionShape {
-            batch: g.size(1..=2),
-            kv_heads: g.size(1..=2),
-            groups: g.size(1..=3),
-            queries: if g.chance(0.2) { g.size(1..=80) } else { g.size(1..=20) },
-            keys: if g.chance(0.3) { g.size(1..=140) } else { g.size(1..=40) },
-            head_dim,
-            value_dim,
-        };
+        let (batch, kv_heads, groups) = (g.size(1..=2), g.size(1..=2), g.size(1..=3));
+        let (queries, keys) = lengths(g);
+        let shape = AttentionShape { batch, kv_heads, groups, queries, keys, head_dim, value_dim };
         let all = attention_tilings(arch, head_dim.max(value_dim) as u32);
         let tiling = if g.chance(0.3) { g.pick(&all) } else { all[all.len() - 1] };
         let mask = g.variant();
@@ -118,6 +124,7 @@ impl AttentionCase {
             scale: scale.unwrap_or(1.0 / (s.head_dim as f32).sqrt()),
             mask,
             unseen,
+            parts: false,
         };
         let mut base = |i: usize| g.size(0..=2) * vectors[i];
         let operands = [
@@ -132,6 +139,7 @@ impl AttentionCase {
             batch: [s.batch, s.kv_heads].map(|n| n as i32),
             operands,
             mask: of_mask,
+            ..AttentionSizes::default()
         };
         let op = Op::Attention { num_heads: heads, head_dim: s.head_dim, mask: kind, scale, unseen };
         AttentionCase { arch, tiling, what, sizes, op, inputs, result }
