@@ -37,4 +37,3 @@ pub fn with_scratch(lir: &LirModule, scratch: &[Scratch], spec: PoolSpec) -> Res
     module.plan = bounds.map(|bounds| plan_memory(&module, bounds, spec)).transpose()?;
     Ok(module.hold_extents())
 }
-

@@ -88,8 +88,8 @@ pub struct Dispatches<C> {
 struct Choice {
     /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come first.
     whole: Option<(Vec<Tiling>, (Ex, Ex))>,
-    /// Rows, and the number of parts, where two dispatches behind those may do the step in parts.
-    parts: Option<(Ex, Ex)>,
+    /// Rows, how many of them are few, and the number of parts, where two dispatches behind those may do the step in parts.
+    parts: Option<(Ex, u32, Ex)>,
 }
 
 impl Choice {
@@ -99,13 +99,13 @@ impl Choice {
             (tilings, (table.add(first.size.0), table.add(first.size.1)))
         });
         let of = tiles.parts.as_ref().map(|parts| &parts.launch);
-        Choice { whole, parts: of.map(|of| (table.add(of.rows), table.add(of.count))) }
+        Choice { whole, parts: of.map(|of| (table.add(of.rows), of.few, table.add(of.count))) }
     }
 
     /// The dispatches that do the step for these values.
     fn of(&self, values: &Values<'_>) -> Range<usize> {
         let Some((tilings, (rows, cols))) = &self.whole else { return 0..2 };
-        let takes = |&(rows, count)| tiles::takes_parts(values.get(rows), values.get(count));
+        let takes = |&(rows, few, count)| tiles::takes_parts(values.get(rows), few, values.get(count));
         if self.parts.as_ref().is_some_and(takes) {
             return tilings.len()..tilings.len() + 2;
         }

@@ -107,7 +107,9 @@ impl Target for GpuTarget {
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
-        let tiles = self.matrix_units.and_then(|of| tiles::name(step, lir, of, &self.kernels, self.division.as_ref()));
+        let tiles = self
+            .matrix_units
+            .and_then(|of| tiles::name(step, lir, of, &self.kernels, self.division.as_ref()));
         let own = tiles.or_else(|| self.kernels.schedule(step, lir))?;
         let alone = matches!(step.kind, StepKind::Op(Op::MatMul));
         match &self.library {

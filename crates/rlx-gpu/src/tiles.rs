@@ -225,7 +225,8 @@ fn in_parts(
 ) -> Option<PartsLaunch> {
     // Where a step must not read and write one pool, a plan does not know of the steps within a step.
     let known = !target.pool.exclusive_usage;
-    let mut launch = step_in_parts(units.arch, desc, Some(tiling), division).ok().flatten().filter(|_| known)?;
+    let mut launch =
+        step_in_parts(units.arch, desc, Some(tiling), division).ok().flatten().filter(|_| known)?;
     launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);
     fits(&launch.parts.code, units, &target.limits).then_some(launch)
 }
@@ -235,9 +236,9 @@ fn is_always_taken(launch: &PartsLaunch) -> bool {
     launch.rows.as_const().is_some() && launch.count.as_const().is_some()
 }
 
-/// Whether a run of so many rows that would be divided into so many parts is.
-pub fn takes_parts(rows: i64, count: i64) -> bool {
-    rows <= i64::from(FEW_ROWS) && count > 1
+/// Whether a run of so many rows, of which `few` are few, is divided if it would be into so many parts.
+pub fn takes_parts(rows: i64, few: u32, count: i64) -> bool {
+    rows <= i64::from(few) && count > 1
 }
 
 fn name_of(arch: Arch, tiling: &Tiling) -> String {

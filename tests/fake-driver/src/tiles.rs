@@ -74,7 +74,8 @@ fn matmul_of(lines: &[&str]) -> Compiled<Program> {
 fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
     let comments = comments(lines);
     let (name, arch, dtype) = head(&comments)?;
-    let words: Vec<&str> = name.split('.').collect();
+    let (whole, parts) = in_parts(name);
+    let words: Vec<&str> = whole.split('.').collect();
     let &["attention", _, sizes, queries, keys, warps, stages, mask, unseen, scale] = &words[..] else {
         return Ok(None);
     };
@@ -105,6 +106,7 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
             "nan" => Unseen::Nan,
             _ => return Err(format!("unseen {unseen:?}")),
         },
+        parts,
     };
     let tiling = AttentionTiling {
         queries: number_of(queries, 'q')?,
@@ -113,6 +115,11 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
         stages: number_of(stages, 's')?,
     };
     attention(arch, &what, &tiling).map(Some).map_err(said)
+}
+
+/// A name without what says that the program does parts, and whether it does.
+fn in_parts(name: &str) -> (&str, bool) {
+    name.strip_suffix(".parts").map_or((name, false), |whole| (whole, true))
 }
 
 /// The words of each comment before a program.
@@ -185,7 +192,7 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     let (name, arch, dtype) = head(&comments)?;
     let grid = find(&comments, "grid")?;
     let bands = number(grid.last().copied().unwrap_or_default())?;
-    let (whole, parts) = name.strip_suffix(".parts").map_or((name, false), |whole| (whole, true));
+    let (whole, parts) = in_parts(name);
     let tiling = tiling(whole, bands)?;
     let mut what = Matmul { parts, ..Matmul::new(dtype) };
     what.batch = grid.iter().skip_while(|word| **word != "batch").filter(|word| word.contains('u')).count();
@@ -249,7 +256,12 @@ mod tests {
 
     /// The text of a matmul with a bias behind it.
     fn text(arch: Arch) -> String {
-        let mut what = Matmul::new(DType::F16);
+        text_of(arch, false)
+    }
+
+    /// The same of parts of its depth.
+    fn text_of(arch: Arch, parts: bool) -> String {
+        let mut what = Matmul { parts, ..Matmul::new(DType::F16) };
         what.batch = 1;
         what.right.transposed = true;
         what.buffers = vec![BufferDecl { name: "bias".into(), dtype: DType::F16, access: Access::Read }];
@@ -266,6 +278,8 @@ mod tests {
     #[test]
     fn a_program_is_read_back() {
         for arch in ARCHS {
+            let in_parts = compile(&text_of(arch, true)).expect("a tile program").unwrap();
+            assert!(in_parts.program.name.ends_with(".parts"));
             let function = compile(&text(arch)).expect("a tile program").unwrap();
             assert_eq!((function.name.as_str(), function.program.arch), ("k", arch));
             let batch = function.program.grid.batch.len();
@@ -287,7 +301,7 @@ mod tests {
     fn attentions_of_all_tilings_are_read_back() {
         for (arch, head) in ARCHS.into_iter().flat_map(|arch| [64, 128, 256].map(|head| (arch, head))) {
             let (mask, groups) = (Mask::Given(DType::Bool), head / 64);
-            let what = Attention { mask, groups, ..Attention::new(DType::F16, head) };
+            let what = Attention { mask, groups, parts: head == 128, ..Attention::new(DType::F16, head) };
             let tilings = rlx_tile::schedule::attention_tilings(arch, head);
             assert!(!tilings.is_empty());
             for tiling in tilings {

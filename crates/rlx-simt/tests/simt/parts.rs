@@ -8,7 +8,7 @@ use rlx_backend::tuning::Tuning;
 use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
-use rlx_ir::testing::{Gen, random_bindings};
+use rlx_ir::testing::{AttentionShape, Gen, random_attention, random_bindings};
 use rlx_ir::{DType, DimBinding, Graph, LirModule, sym, text};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::SimtBackend;
@@ -71,7 +71,10 @@ fn few_rows_of_a_long_matmul_are_divided_under_fast_numerics_alone() {
     for (device, ordinal) in MODELS {
         let backend = fake(device, ordinal);
         let (lir, whole) = module(&graph, &backend, &strict());
-        assert!(whole.len() == 1 && whole[0].starts_with("tiles.") && !whole[0].contains("parts"), "{whole:?}");
+        assert!(
+            whole.len() == 1 && whole[0].starts_with("tiles.") && !whole[0].contains("parts"),
+            "{whole:?}"
+        );
         let mut of_strict = backend.compile(Arc::clone(&lir), &strict()).unwrap();
         check(&graph, &rows(&graph, 3), &mut *of_strict, "strict");
 
@@ -94,6 +97,15 @@ fn few_rows_of_a_long_matmul_are_divided_under_fast_numerics_alone() {
     }
 }
 
+/// How many calls of the driver the first run of an executable takes: one for each dispatch, and others.
+fn calls_of_first_run(lir: &Arc<LirModule>, bindings: &Bindings, backend: &SimtBackend) -> u64 {
+    let mut exec = backend.compile(Arc::clone(lir), &fast()).unwrap();
+    set_params(&mut *exec, bindings).unwrap();
+    let before = Fake::get().calls();
+    run(&mut *exec, bindings).unwrap();
+    Fake::get().calls() - before
+}
+
 #[test]
 fn a_run_of_few_rows_is_divided_and_one_of_many_is_not() {
     let _alone = second_gpu();
@@ -103,15 +115,22 @@ fn a_run_of_few_rows_is_divided_and_one_of_many_is_not() {
         let (lir, divided) = module(&graph, &backend, &fast());
         assert!(divided.len() == 1 && divided[0].ends_with(", few rows in parts"), "{divided:?}");
         let (lir_strict, _) = module(&graph, &backend, &strict());
-        let mut exec = backend.compile(lir, &fast()).unwrap();
+        let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
         let mut whole = backend.compile(lir_strict, &strict()).unwrap();
-        for (count, in_parts) in [(1, true), (40, false), (16, true), (17, false), (1, true)] {
+        let mut of_whole = None;
+        for (count, in_parts) in [(40, false), (1, true), (16, true), (17, false), (1, true)] {
             let bindings = rows(&graph, count);
             check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal}: {count} rows"));
             set_params(&mut *whole, &bindings).unwrap();
             let same = run(&mut *exec, &bindings).unwrap() == run(&mut *whole, &bindings).unwrap();
             // Of many rows, all are one chain of sums under both; of few, some are rounded to other numbers.
             assert!(same || in_parts, "{device} {ordinal}: {count} rows");
+            let calls = calls_of_first_run(&lir, &bindings, &backend);
+            assert_eq!(
+                calls - *of_whole.get_or_insert(calls),
+                u64::from(in_parts),
+                "{device} {ordinal}: {count} rows"
+            );
         }
     }
 }
@@ -154,6 +173,71 @@ fn random_layers_agree_with_the_oracle() {
             assert!(divided[0].contains("parts"), "{divided:?}");
             let mut exec = backend.compile(lir, &fast()).unwrap();
             let bindings = rows(&graph, if open { g.size(1..=2) } else { 1 });
+            check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal} seed {seed}"));
+        }
+    }
+}
+
+/// Attention of one query over open sizes, with two heads of keys for four of queries.
+fn decoder(mask: &str) -> Graph {
+    let text = format!(
+        "graph \"g\" {{ %0 = Input {{name=\"q\"}} : [batch, 1, 64] f16 %1 = Input {{name=\"k\"}} : [batch, past_seq, 32] f16 \
+         %2 = Input {{name=\"v\"}} : [batch, past_seq, 32] f16 \
+         %3 = Attention(%0, %1, %2) {{num_heads=4, head_dim=16, mask={mask}, scale=none, unseen=Zero}} : [batch, 1, 64] f16 \
+         return %3 }}"
+    );
+    text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn one_query_is_divided_along_its_keys_where_they_are_many() {
+    let _alone = second_gpu();
+    for ((device, ordinal), mask) in MODELS.into_iter().zip(["None", "Causal", "None", "Causal", "None"]) {
+        let (backend, graph) = (fake(device, ordinal), decoder(mask));
+        let (lir, divided) = module(&graph, &backend, &fast());
+        assert!(divided.len() == 1 && divided[0].ends_with(", few rows in parts"), "{divided:?}");
+        let (lir_strict, whole) = module(&graph, &backend, &strict());
+        assert!(whole.len() == 1 && !whole[0].contains("parts"), "{whole:?}");
+        let mut exec = backend.compile(lir, &fast()).unwrap();
+        let mut whole = backend.compile(lir_strict, &strict()).unwrap();
+        let mut sizes = vec![(1, 700, true), (2, 300, false), (2, 520, true)];
+        // There are enough items for all units, so that nothing is divided.
+        sizes.extend(everything().then_some((32, 520, false)));
+        let mut differs = 0;
+        for (batch, keys, in_parts) in sizes {
+            let bindings = random_bindings(&graph, &DimBinding::batch_past_seq(batch, keys), 3);
+            let what = format!("{device} {ordinal}: {batch} of {keys}");
+            check(&graph, &bindings, &mut *exec, &what);
+            let same = run(&mut *exec, &bindings).unwrap() == run(&mut *whole, &bindings).unwrap();
+            assert!(same || in_parts, "{what}");
+            differs += usize::from(!same);
+        }
+        assert!(differs > 0, "{device} {ordinal}: all are as if nothing were divided");
+    }
+}
+
+#[test]
+fn random_attentions_of_many_keys_agree_with_the_oracle() {
+    let _alone = second_gpu();
+    for (device, ordinal) in MODELS {
+        let backend = fake(device, ordinal);
+        for seed in 0..if everything() { 40 } else { 3 } {
+            let mut g = Gen::new(seed + 1000 * ordinal as u64);
+            let head = |g: &mut Gen| if g.chance(0.5) { 8 * g.size(1..=8) } else { g.size(1..=20) };
+            let (head_dim, value_dim) = (head(&mut g), head(&mut g));
+            let shape = AttentionShape {
+                kv_heads: g.size(1..=2),
+                groups: g.size(1..=4),
+                batch: g.size(1..=2),
+                queries: g.size(1..=3),
+                keys: g.size(512..=900),
+                head_dim,
+                value_dim,
+            };
+            let (graph, bindings) = random_attention(&mut g, DType::F16, &shape).graph();
+            let (lir, divided) = module(&graph, &backend, &fast());
+            assert!(divided.iter().any(|name| name.contains("parts")), "{divided:?}");
+            let mut exec = backend.compile(lir, &fast()).unwrap();
             check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal} seed {seed}"));
         }
     }

@@ -142,8 +142,11 @@ impl Attention {
     pub fn all_uniforms(&self) -> Vec<String> {
         let mut all = ["rows", "keys", "shift"].map(String::from).to_vec();
         let part = self.parts.then(|| "part".to_owned());
-        let batch: Vec<String> =
-            part.iter().map(|part| format!("{part}s")).chain((0..BATCH).map(|i| format!("batch{i}"))).collect();
+        let batch: Vec<String> = part
+            .iter()
+            .map(|part| format!("{part}s"))
+            .chain((0..BATCH).map(|i| format!("batch{i}")))
+            .collect();
         all.extend(batch.iter().cloned());
         all.extend(part);
         let state = self.parts.then(|| "state".to_owned());

@@ -69,9 +69,7 @@ impl Attention {
 
     /// What the weighted sum of the values is multiplied by.
     pub(super) fn inverse(&self) -> Scalar {
-        self.scalar("inverse", 0, |b, x, _, _| {
-            self.inverse_of(b, x, |b| b.inst(Inst::Uniform(KEYS)))
-        })
+        self.scalar("inverse", 0, |b, x, _, _| self.inverse_of(b, x, |b| b.inst(Inst::Uniform(KEYS))))
     }
 
     /// What the weighted sum of the values is multiplied by, for a sum of weights and a number of keys.

@@ -18,7 +18,8 @@ pub const JOIN_WORKGROUP: u32 = 64;
 
 /// The names of the kernel's uniforms: how many parts, the sizes, where the greatest scores are in its first buffer, and where the result is in its second.
 pub const JOIN_UNIFORMS: [&str; 13] = [
-    "parts", "items", "heads", "rows", "values", "keys", "state", "base", "item", "head", "row", "of_head", "col",
+    "parts", "items", "heads", "rows", "values", "keys", "state", "base", "item", "head", "row", "of_head",
+    "col",
 ];
 
 /// The kernel that joins the parts of an attention: bound to the sums of [`Attention::parts`] and to the result.

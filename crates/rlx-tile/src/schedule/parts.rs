@@ -30,8 +30,11 @@ const LEAST_KEYS: i64 = 256;
 /// Parts are multiples of this, and so of what every tiling sums over in a step: all tilings give the same bits.
 const MULTIPLE: i64 = 64;
 
-/// The most rows of a result that is divided: those of the smallest tile.
+/// The most rows of a matmul that is divided: those of the smallest tile.
 pub const FEW_ROWS: u32 = 16;
+
+/// The most rows of an attention that is divided: queries of all heads that share keys, which are many where all heads do.
+pub const FEW_QUERIES: u32 = 64;
 
 /// What decides how many parts there are, besides sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

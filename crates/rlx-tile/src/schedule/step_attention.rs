@@ -21,9 +21,9 @@ use crate::atom::{Arch, Atom};
 
 /// An attention of a step.
 pub(super) struct Parts<'s> {
-    step: &'s StepDesc,
-    dims: AttentionDims,
-    what: Attention,
+    pub(super) step: &'s StepDesc,
+    pub(super) dims: AttentionDims,
+    pub(super) what: Attention,
 }
 
 impl AttentionTiling {
@@ -33,7 +33,7 @@ impl AttentionTiling {
         Tiling { tile, warps: self.warps, stages: self.stages, bands: 1 }
     }
 
-    fn from_result(tiling: &Tiling) -> AttentionTiling {
+    pub(super) fn from_result(tiling: &Tiling) -> AttentionTiling {
         let (queries, _, keys) = tiling.tile;
         AttentionTiling { queries, keys, warps: tiling.warps, stages: tiling.stages }
     }
@@ -82,7 +82,7 @@ impl<'s> Parts<'s> {
     }
 
     /// The rows of the result: the queries of all heads that share keys.
-    fn rows(&self) -> Extent {
+    pub(super) fn rows(&self) -> Extent {
         self.dims.queries.extent() * i64::from(self.what.groups)
     }
 
@@ -121,11 +121,11 @@ impl<'s> Parts<'s> {
             let (of, own_heads) = (self.operand(arg), matches!(i, 0 | 3));
             let rows = Rows::of(of, size as i64, if own_heads { i64::from(self.what.groups) } else { 0 })?;
             self.what.vectors[i] = rows.vector(of.view.offset, size as i64);
-            uniforms.extend(rows.uniforms(arg, of));
+            uniforms.extend(rows.uniforms(arg, of, None));
         }
         if let Some(mask) = self.step.inputs.get(3) {
             bindings.push(Arg::Input(3));
-            uniforms.extend(self.mask_rows(mask).uniforms(Arg::Input(3), mask));
+            uniforms.extend(self.mask_rows(mask).uniforms(Arg::Input(3), mask, None));
         }
         let own = AttentionTiling::from_result(tiling);
         let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
@@ -134,7 +134,7 @@ impl<'s> Parts<'s> {
         Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups, tiling: *tiling, size })
     }
 
-    fn operand(&self, arg: Arg) -> &'s Operand {
+    pub(super) fn operand(&self, arg: Arg) -> &'s Operand {
         match arg {
             Arg::Input(i) => &self.step.inputs[i],
             Arg::Output(i) => &self.step.outputs[i],
@@ -142,7 +142,7 @@ impl<'s> Parts<'s> {
     }
 
     /// The mask, which is repeated where it has one element for all.
-    fn mask_rows(&self, mask: &Operand) -> Rows {
+    pub(super) fn mask_rows(&self, mask: &Operand) -> Rows {
         let (view, scores) = (&mask.view, self.dims.scores());
         let skip = scores.len() - view.dims.len();
         let stride = |at: usize| match at.checked_sub(skip) {
@@ -157,16 +157,16 @@ impl<'s> Parts<'s> {
 }
 
 /// Where the rows of an operand are.
-struct Rows {
-    row: Extent,
-    col: Extent,
+pub(super) struct Rows {
+    pub(super) row: Extent,
+    pub(super) col: Extent,
     /// The last one from head to head of those that share keys.
-    batch: [Extent; BATCH + 1],
+    pub(super) batch: [Extent; BATCH + 1],
 }
 
 impl Rows {
     /// Those of queries, keys, values or the result; `groups` of their heads share one of keys, or with 0, all of those that share it have one.
-    fn of(of: &Operand, size: i64, groups: i64) -> Scheduled<Rows> {
+    pub(super) fn of(of: &Operand, size: i64, groups: i64) -> Scheduled<Rows> {
         let strides = &of.view.strides;
         let (item, row, col, head) = match **strides {
             [item, row, col] => (item, row, col, col * size),
@@ -181,7 +181,7 @@ impl Rows {
     }
 
     /// How many neighbouring elements may be accessed at once.
-    fn vector(&self, offset: Extent, size: i64) -> u32 {
+    pub(super) fn vector(&self, offset: Extent, size: i64) -> u32 {
         let together = |v: i64| {
             let whole = |e: Extent| e.ceil_div(v) * v == e;
             let strides = [offset, self.row, Extent::Const(size)];
@@ -191,9 +191,15 @@ impl Rows {
         [8, 4, 2].into_iter().find(|&v| neighbours && together(v)).map_or(1, |v| v as u32)
     }
 
-    fn uniforms(&self, arg: Arg, of: &Operand) -> impl Iterator<Item = UniformArg> {
+    /// The values of its uniforms; `along` is the stride from part to part, where there are parts.
+    pub(super) fn uniforms(
+        &self,
+        arg: Arg,
+        of: &Operand,
+        along: Option<Extent>,
+    ) -> impl Iterator<Item = UniformArg> {
         let base = UniformArg::Base { operand: arg, offset: of.view.offset };
-        let strides = [self.row, self.col].into_iter().chain(self.batch);
+        let strides = [self.row, self.col].into_iter().chain(along).chain(self.batch);
         std::iter::once(base).chain(strides.map(UniformArg::Extent))
     }
 }

@@ -18,6 +18,7 @@ use rlx_kernel::{Kernel, UniformArg};
 use super::matmul::{Matmul, Tiling, matmul};
 use super::parts::{Division, FEW_ROWS, Parts};
 use super::step::{Matrix, parts, tilings_for};
+use super::step_attention;
 use crate::atom::Arch;
 use crate::ir::Program;
 
@@ -43,7 +44,7 @@ pub struct PartLaunch<P> {
     pub groups: Extent,
 }
 
-/// The dispatches of a divided step, for results of up to [`FEW_ROWS`] rows.
+/// The dispatches of a divided step.
 #[derive(Debug, Clone)]
 pub struct PartsLaunch {
     /// What sums over a part.
@@ -56,6 +57,8 @@ pub struct PartsLaunch {
     pub scratch: Extent,
     /// Rows of the result.
     pub rows: Extent,
+    /// With more rows than this, the undivided step does it.
+    pub few: u32,
     /// How the program divides what is no sum.
     pub tiling: Tiling,
 }
@@ -71,12 +74,15 @@ pub fn step_in_parts(
     tiling: Option<&Tiling>,
     division: &Division,
 ) -> Scheduled<Option<PartsLaunch>> {
-    matmul_in_parts(arch, &parts(arch, step)?, tiling, division)
+    match step_attention::parts(step) {
+        Some(attention) => attention?.in_parts(arch, tiling, division),
+        None => matmul_in_parts(arch, &parts(arch, step)?, tiling, division),
+    }
 }
 
 /// Whether something of these sizes is worth dividing, as far as they are known.
-fn is_divided(rows: Extent, count: Extent) -> bool {
-    rows.as_const().is_none_or(|rows| rows <= i64::from(FEW_ROWS)) && count != Extent::Const(1)
+pub(super) fn is_divided((rows, few): (Extent, u32), count: Extent) -> bool {
+    rows.as_const().is_none_or(|rows| rows <= i64::from(few)) && count != Extent::Const(1)
 }
 
 fn matmul_in_parts(
@@ -90,7 +96,7 @@ fn matmul_in_parts(
     let all = parts.batch.iter().fold(Extent::Const(1), |n, &d| n * d);
     // Tiles of the smallest tiling, so that no tiling is divided otherwise.
     let divided = Parts::of(parts.k, parts.n.ceil_div(TILE_COLS) * all, division.units, division.least_depth);
-    if !is_divided(parts.m, divided.count) {
+    if !is_divided((parts.m, FEW_ROWS), divided.count) {
         return Ok(None);
     }
     let refused = |why: String| Unscheduled(why);
@@ -131,6 +137,7 @@ fn matmul_in_parts(
         count: divided.count,
         scratch: (divided.count * all * rows * parts.n).min(most),
         rows: parts.m,
+        few: FEW_ROWS,
         tiling,
     }))
 }
