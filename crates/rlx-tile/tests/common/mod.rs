@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod attention;
+pub mod attention_parts;
 pub mod groups;
 
 use half::{bf16, f16};
@@ -197,6 +198,35 @@ impl Case {
         self.what.buffers.clear();
         (self.what.epilogue, self.epilogue) = (None, epilogue);
         self.bodies(g);
+        self
+    }
+
+    /// The same in parts of the depth, a step of the tiling each, without bodies: what is stored are the sums of each part.
+    #[must_use]
+    pub fn in_parts(mut self) -> Case {
+        let (each, m, n) = (self.tiling.tile.2 as i32, self.sizes.m, self.sizes.n);
+        let (what, sizes) = (&mut self.what, &mut self.sizes);
+        self.values.truncate(3);
+        what.buffers.clear();
+        (what.left_map, what.right_map, what.epilogue) = (None, None, None);
+        (self.prologues, self.epilogue) = ([Map::None; 2], Map::None);
+        let vector = [4, 2, 1].into_iter().find(|v| n % v == 0).unwrap_or(1) as u32;
+        what.result = Operand { dtype: DType::F32, transposed: false, vector };
+        (what.parts, what.batch) = (true, what.batch + 1);
+        let count = (sizes.k + each - 1) / each;
+        let along = |of: &Strides, rows: bool| each * if rows { of.row } else { of.col };
+        sizes.left.batch.insert(0, along(&sizes.left, what.left.transposed));
+        sizes.right.batch.insert(0, along(&sizes.right, !what.right.transposed));
+        let (mut batch, mut all) = (Vec::new(), m * n);
+        for size in sizes.batch.iter().rev() {
+            batch.insert(0, all);
+            all *= size;
+        }
+        batch.insert(0, all);
+        sizes.result = Strides { base: 0, row: n, col: 1, batch };
+        sizes.batch.insert(0, count);
+        sizes.part = each;
+        self.values[2] = vec![CANARY; (count * all) as usize];
         self
     }
 

@@ -10,6 +10,7 @@ mod common;
 mod compiler;
 
 use common::attention::AttentionCase;
+use common::attention_parts::Divided;
 use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
@@ -103,7 +104,12 @@ fn texts_run(arch: Arch) {
         let program = case.program();
         (record(&case, &program), program)
     });
-    run(arch, cases);
+    let in_parts = (0..CASES / 3).map(|seed| {
+        let case = Case::random(&mut Gen::new(1500 + seed), arch).in_parts();
+        let program = case.program();
+        (record(&case, &program), program)
+    });
+    run(arch, cases.chain(in_parts));
 }
 
 /// The same of attentions, of which there are fewer: their texts take the compiler longer.
@@ -115,7 +121,14 @@ fn attentions_run(arch: Arch) {
         let after = case.interpret(&program).unwrap().0;
         (recorded(&program, case.describe(), case.uniforms(), case.memory(), after), program)
     });
-    run(arch, cases);
+    let in_parts = (0..2).map(|seed| {
+        let case = AttentionCase::random(&mut Gen::new(6500 + seed), arch);
+        let divided = Divided::new(&case, case.tiling.keys as i32);
+        let program = divided.program();
+        let after = divided.sums(&program).unwrap().0;
+        (recorded(&program, case.describe(), divided.uniforms(), divided.memory(), after), program)
+    });
+    run(arch, cases.chain(in_parts));
 }
 
 fn run(arch: Arch, cases: impl Iterator<Item = (Recorded, Program)>) {
