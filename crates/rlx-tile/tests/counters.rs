@@ -11,11 +11,14 @@ use std::path::PathBuf;
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_tile::Program;
 use rlx_tile::interp;
+use rlx_tile::ir::Size;
 use rlx_tile::schedule::{Attention, AttentionSizes, Strides};
 
 /// Rows, columns, depth: two tiles or more of most tilings, with edges.
 const SIZES: [i32; 3] = [200, 136, 72];
 const BATCH: i32 = 2;
+/// Of the depth, or of keys: two parts, of which the second is smaller.
+const PART: i32 = 64;
 
 /// The counters of a program on dense operands of zeros.
 fn counted(program: &Program) -> Counters {
@@ -29,8 +32,10 @@ fn counted(program: &Program) -> Counters {
             ((k, up(m, l.rows) * k, k * up(n, r.rows)), [0, 0, n])
         }
         _ => {
-            let transposed =
-                |view: usize, cols: u32| program.views[view].cols != rlx_tile::ir::Size::Uniform(cols);
+            let transposed = |view: usize, cols: u32| match program.views[view].cols {
+                Size::Uniform(i) | Size::Part { whole: i, .. } => i != cols,
+                Size::Const(_) => true,
+            };
             let rows = [if transposed(0, 2) { m } else { k }, if transposed(1, 1) { k } else { n }, n];
             ((k, m * k, k * n), rows)
         }
@@ -38,10 +43,14 @@ fn counted(program: &Program) -> Counters {
     let result = m * n;
     let mut uniforms = vec![m, n, k];
     uniforms.extend(std::iter::repeat_n(BATCH, batch));
-    for (row, all) in rows.into_iter().zip([left, right, result]) {
+    // Parts of the depth are neighbours, each has sums of its own.
+    let parts = program.name.ends_with(".parts").then_some([PART, PART * n, result]);
+    for (i, (row, all)) in rows.into_iter().zip([left, right, result]).enumerate() {
         uniforms.extend([0, row, 1]);
-        uniforms.extend((0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32)));
+        let strides = (0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32));
+        uniforms.extend(strides.map(|stride| parts.map_or(stride, |along| along[i])));
     }
+    uniforms.extend(parts.map(|_| PART));
     let sizes = [left, right, result, n].map(|size| size * BATCH.pow(batch as u32));
     run(program, &uniforms, &sizes)
 }
@@ -65,10 +74,24 @@ fn counted_attention(what: &Attention, program: &Program) -> Counters {
     let (v, result) = (of(keys, shared, value, [value, 0]), of(queries, shared * groups, value, each(value)));
     // One mask for all items and heads.
     let mask = (Strides { base: 0, row: keys, col: 1, batch: vec![0; 3] }, queries * keys);
-    let elements = [q.1, k.1, v.1, result.1, mask.1];
+    let elements: [i32; 5] = [q.1, k.1, v.1, result.1, mask.1];
     let operands = [q.0, k.0, v.0, result.0];
-    let sizes =
+    let mut sizes =
         AttentionSizes { queries, keys, batch: BATCH, operands, mask: mask.0, ..AttentionSizes::default() };
+    let mut elements = elements;
+    if what.parts {
+        let rows = queries * groups;
+        let dense = |base: i32, size: i32| {
+            let batch = vec![BATCH[0] * shared * rows * size, shared * rows * size, rows * size, 0];
+            Strides { base, row: size, col: 1, batch }
+        };
+        for (strides, along) in sizes.operands.iter_mut().zip([0, PART, PART]) {
+            strides.batch.insert(0, along * strides.row);
+        }
+        let lines = 2 * BATCH[0] * shared * rows;
+        (sizes.parts, sizes.state) = ([2, PART], dense(lines * value, 2));
+        (sizes.operands[3], elements[3]) = (dense(0, value), lines * (value + 2));
+    }
     run(program, &what.uniform_values(&sizes), &elements)
 }
 

@@ -40,6 +40,10 @@ pub fn programs() -> Vec<(String, Program)> {
             batch: 2,
             ..plain.clone()
         };
+        // Few rows by parts of the depth, whose sums are f32.
+        let sums = of(DType::F32, plain.result.vector.min(4));
+        let parts = Matmul { parts: true, batch: 1, result: sums, ..plain.clone() };
+        add(&parts, &tilings(arch)[5], "nn.parts");
         add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
     }
@@ -83,6 +87,11 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
         add(&Attention { groups: 4, ..of(128, Mask::Causal) }, last, "grouped");
         add(&of(64, Mask::Given(dtype)), 1, "added");
         add(&of(64, Mask::Given(DType::Bool)), 1, "bools");
+        for head in [64, 128, 256] {
+            let last = attention_tilings(arch, head).len() - 1;
+            let vectors = [8, 8, 8, 2];
+            add(&Attention { parts: true, vectors, ..of(head, Mask::Causal) }, last, "causal.parts");
+        }
         add(&Attention { vectors: [2; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
     }
     all
