@@ -8,8 +8,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::attention::AttentionCase;
+use common::attention_parts::Divided;
 use common::groups::GroupCase;
 use common::{Case, Map};
 use rlx_ir::DType;
@@ -33,6 +35,12 @@ fn check(case: &Case, program: &Program, ptx: &str) {
 /// The same of a case of the group level.
 fn check_groups(case: &GroupCase, program: &Program, ptx: &str) {
     let after = case.interpret(program).unwrap().0;
+    compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
+}
+
+/// The same of an attention in parts: what it leaves in scratch memory.
+fn check_parts(case: &Divided<'_>, program: &Program, ptx: &str) {
+    let after = case.sums(program).unwrap().0;
     compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
 }
 
@@ -64,7 +72,10 @@ fn compiled(arch: Arch, texts: &[String]) -> Option<Vec<String>> {
         println!("@skip 1 RLX_NVRTC names no folder with NVRTC's package");
         return None;
     }
-    let folder = std::env::temp_dir().join(format!("rlx-ptx-{}-{}", std::process::id(), arch.name()));
+    // Tests of one process compile at the same time.
+    static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+    let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("rlx-ptx-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = |i: usize, extension: &str| folder.join(format!("tile.{}.{i}.{extension}", arch.name()));
     for (i, text) in texts.iter().enumerate() {
@@ -85,6 +96,7 @@ fn random_programs_run(arch: Arch) {
     let cases: Vec<(Case, Program)> = (0..CASES)
         .map(|seed| {
             let case = Case::random(&mut Gen::new(2000 + seed), arch);
+            let case = if seed % 4 == 3 { case.in_parts() } else { case };
             let program = case.program();
             (case, program)
         })
@@ -109,6 +121,35 @@ fn random_attentions_run(arch: Arch) {
     for ((case, program), ptx) in cases.iter().zip(made) {
         check_attention(case, program, &ptx);
     }
+}
+
+fn random_divided_attentions_run(arch: Arch) {
+    let of = |seed| {
+        AttentionCase::of_lengths(&mut Gen::new(5500 + seed), arch, |g| (g.size(1..=3), g.size(1..=150)))
+    };
+    let cases: Vec<AttentionCase> = (0..CASES / 4).map(of).collect();
+    let divided: Vec<(Divided<'_>, Program)> = (cases.iter())
+        .map(|case| {
+            let divided = Divided::new(case, case.tiling.keys as i32);
+            let program = divided.program();
+            (divided, program)
+        })
+        .collect();
+    let texts: Vec<String> = divided.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(arch, &texts) else { return };
+    for ((case, program), ptx) in divided.iter().zip(made) {
+        check_parts(case, program, &ptx);
+    }
+}
+
+#[test]
+fn nvrtc_of_divided_attention_for_sm_75_means_what_is_interpreted() {
+    random_divided_attentions_run(Arch::Sm75);
+}
+
+#[test]
+fn nvrtc_of_divided_attention_for_sm_80_means_what_is_interpreted() {
+    random_divided_attentions_run(Arch::Sm80);
 }
 
 #[test]

@@ -57,6 +57,10 @@ impl Divided<'_> {
             .unwrap_or_else(|e| panic!("{e}\n{}", self.case.describe()))
     }
 
+    pub fn describe(&self) -> String {
+        format!("parts of {:?}: {}", self.sizes.parts, self.case.describe())
+    }
+
     pub fn uniforms(&self) -> Vec<i32> {
         self.what.uniform_values(&self.sizes)
     }
