@@ -97,9 +97,9 @@ impl Target for GpuTarget {
         self.kernels.writes_in_place(node, input, graph)
     }
 
-    /// How a library sums may depend on how many columns there are.
+    /// How a library sums, and into how many parts a long sum is divided, may depend on how many columns there are.
     fn columns_are_independent(&self, matmul: &Node) -> bool {
-        !self.uses_library() && self.kernels.columns_are_independent(matmul)
+        !self.uses_library() && self.division.is_none() && self.kernels.columns_are_independent(matmul)
     }
 
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {

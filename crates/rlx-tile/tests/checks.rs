@@ -72,6 +72,21 @@ fn the_verifier_names_the_rule() {
         broken(|p| p.body.insert(0, Stmt::Put(0, pipelined(&mut program(Arch::Sm80)).0[0].clone()))),
         Rule::Transfer(_)
     ));
+    // A size is divided where there are parts, and only where a view or a loop ends.
+    let part = Size::Part { whole: 2, each: 0 };
+    assert!(matches!(broken(|p| p.views[0].cols = part), Rule::Declaration(_)));
+    let in_parts = |change: &dyn Fn(&mut Program)| {
+        let what = Matmul { parts: true, batch: 1, ..Matmul::new(DType::F16) };
+        let mut p = matmul(Arch::Sm80, &what, &SMALL).unwrap();
+        change(&mut p);
+        verify(&p).expect_err("the verifier finds it").rule
+    };
+    assert!(matches!(in_parts(&|p| p.views[0].base = part), Rule::Declaration(_)));
+    assert!(matches!(in_parts(&|p| p.views[2].batch[0] = part), Rule::Declaration(_)));
+    assert!(matches!(in_parts(&|p| p.grid.rows = part), Rule::Declaration(_)));
+    assert!(matches!(in_parts(&|p| p.grid.batch.clear()), Rule::Declaration(_)));
+    let unknown = Size::Part { whole: 2, each: 999 };
+    assert!(matches!(in_parts(&|p| p.views[0].cols = unknown), Rule::Unknown(_)));
     let foreign = Scalar::new("foreign", &[], &[], |_, x, _| x);
     assert!(matches!(broken(|p| pipelined(p).0[0].map = Some(foreign)), Rule::Body(_)));
 }

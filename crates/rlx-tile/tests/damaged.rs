@@ -26,7 +26,13 @@ fn number(g: &mut Gen) -> u32 {
 }
 
 fn size(g: &mut Gen) -> Size {
-    if g.chance(0.5) { Size::Const(number(g)) } else { Size::Uniform(g.int(0..=30) as u32) }
+    let mut uniform = || g.int(0..=30) as u32;
+    let [whole, each] = [uniform(), uniform()];
+    match g.int(0..=4) {
+        0..=1 => Size::Const(number(g)),
+        2..=3 => Size::Uniform(whole),
+        _ => Size::Part { whole, each },
+    }
 }
 
 fn damage_index(g: &mut Gen, index: &mut Index) {

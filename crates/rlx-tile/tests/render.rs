@@ -5,9 +5,13 @@ mod programs;
 
 use std::path::PathBuf;
 
+use rlx_ir::DType;
+use rlx_ir::ops::Unseen;
+use rlx_kernel::Kernel;
 use rlx_tile::atom::Vendor;
 use rlx_tile::expand::expand;
 use rlx_tile::render::source;
+use rlx_tile::schedule::{Attention, attention_join};
 
 /// Where `RLX_CUDA_OUT` says, every program for NVIDIA's devices is left as a file for NVRTC; a tile program's name begins with the least architecture.
 #[test]
@@ -47,6 +51,32 @@ fn render_all(vendor: Vendor, variable: &str, extension: &str) {
             std::fs::write(out.join(format!("tile.{name}.{extension}")), text).unwrap();
         }
     }
+    for (name, kernel) in joins() {
+        let text = match vendor {
+            Vendor::Nvidia => rlx_kernel::render::cuda(&kernel, "kernel"),
+            Vendor::Amd => rlx_kernel::render::hip(&kernel, "kernel"),
+            // Its tile programs have no attention.
+            Vendor::Apple => return,
+        };
+        let text = text.unwrap_or_else(|e| panic!("{name}: {e}"));
+        if let Some(out) = &out {
+            std::fs::write(out.join(format!("{name}.{extension}")), text).unwrap();
+        }
+    }
+}
+
+/// The kernels that join parts of attentions.
+fn joins() -> Vec<(String, Kernel)> {
+    let mut all = Vec::new();
+    for dtype in [DType::F16, DType::BF16] {
+        for (unseen, groups) in [(Unseen::Zero, 1), (Unseen::Guard, 4), (Unseen::Nan, 1)] {
+            let what = Attention { unseen, groups, parts: true, ..Attention::new(dtype, 64) };
+            let kernel = attention_join(&what).unwrap();
+            rlx_kernel::verify::verify(&kernel).unwrap();
+            all.push((format!("join.{dtype}.{unseen:?}.{groups}"), kernel));
+        }
+    }
+    all
 }
 
 fn compare(file: &str, text: &str) {
@@ -71,6 +101,7 @@ fn golden_files_hold() {
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
         ("gfx1100_attention", "hip", "gfx1100.f16.attention.64.q64.k32.w4.s1.all"),
         ("sm_80_attention", "cu", "sm_80.bf16.attention.128.q128.k64.w8.s2.causal"),
+        ("sm_80_parts", "cu", "sm_80.f16.16x64x64.1x2.s4.nn.parts"),
         ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),
     ] {
