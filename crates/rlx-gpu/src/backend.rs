@@ -12,6 +12,7 @@ use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
+use rlx_tile::schedule::Division;
 
 use crate::api::GpuApi;
 use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
@@ -20,7 +21,6 @@ use crate::open::Transfers;
 use crate::target::GpuTarget;
 use crate::tiles::{self, MatrixUnits, TileLaunches};
 use crate::which::{Lowered, Which};
-use rlx_tile::schedule::Division;
 
 /// A device that runs generated kernels, as a session uses it. Whether there is one, [`Backend::probe`] says.
 ///
@@ -254,38 +254,20 @@ fn make<G: GpuApi>(
         GpuTarget { kernels: target.clone(), matrix_units: own.matrix_units, division: None, library: None };
     rlx_opt::verify_lir::verify_program(&lir, &claimed)?;
     let started = Instant::now();
-    let (mut launches, mut tiles) = scheduled(&lir, &target, tuning, &own, own.division.as_ref())?;
-    // Where there is no memory for it, nothing is divided.
-    let planned = match planned(&lir, &tiles, &target) {
-        Err(e) if e.kind() == ErrorKind::OutOfMemory => {
-            (launches, tiles) = scheduled(&lir, &target, tuning, &own, None)?;
-            Arc::clone(&lir)
+    let mut tiles = TileLaunches::default();
+    let launches = Launches::of_some(&lir, &target, &mut |step, init| {
+        let means = (own.matrix_units, &target);
+        if tiles.take(step, init, &lir, means, own.division.as_ref(), tuning) {
+            return Ok(None);
         }
-        planned => planned?,
-    };
+        let variant = if init { Ok(0) } else { dispatch::variant(step, &lir, &target, tuning) };
+        variant.map(Some)
+    })?;
+    let planned = planned(&lir, &tiles, &target)?;
     let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
     let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
     executable(program(gpu, target, planned, schedules)?.shown_as(lir))
-}
-
-/// The kernels and tile programs of a module.
-fn scheduled(
-    lir: &LirModule,
-    target: &KernelTarget,
-    tuning: &Tuning,
-    own: &Own,
-    division: Option<&Division>,
-) -> Result<(Launches, TileLaunches)> {
-    let mut tiles = TileLaunches::default();
-    let launches = Launches::of_some(lir, target, &mut |step, init| {
-        if tiles.take(step, init, lir, (own.matrix_units, target), division, tuning) {
-            return Ok(None);
-        }
-        let variant = if init { Ok(0) } else { dispatch::variant(step, lir, target, tuning) };
-        variant.map(Some)
-    })?;
-    Ok((launches, tiles))
 }
 
 /// The module with the scratch memory of its tile programs behind its buffers.

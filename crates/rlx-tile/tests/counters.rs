@@ -58,7 +58,8 @@ fn counted(program: &Program) -> Counters {
 /// The same of an attention of two items.
 fn counted_attention(what: &Attention, program: &Program) -> Counters {
     const BATCH: [i32; 2] = [2, 1];
-    let (queries, keys) = (SIZES[1], SIZES[2]);
+    // Keys are divided where queries are few.
+    let (queries, keys) = (if what.parts { 5 } else { SIZES[1] }, SIZES[2]);
     let [head, value] = [what.head_dim, what.value_dim].map(|size| size as i32);
     let ([_, shared], groups) = (BATCH, what.groups as i32);
     // Items, then rows, then heads.

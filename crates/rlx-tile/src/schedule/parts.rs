@@ -62,18 +62,18 @@ pub struct Parts {
     pub count: Extent,
     /// How much each is but for the last, which may be less.
     pub each: Extent,
-    /// The most parts of all groups together.
-    pub most: Extent,
+    /// The most parts of all groups together where there are several for each: what memory for them follows from, however open the sizes are.
+    pub most: i64,
 }
 
 impl Parts {
     /// Divides `whole` for each of `groups` workgroups, so that a device of so many compute units has enough of them, into parts of at least `least`.
     /// All of it follows from these numbers; those of a run may be open.
     pub fn of(whole: Extent, groups: Extent, units: u32, least: i64) -> Parts {
-        let wanted = Extent::Const(i64::from(units) * GROUPS_OF_UNIT);
-        let count = wanted.ceil_div(groups.max(1)).min(whole.floor_div(least).max(1));
+        let wanted = i64::from(units) * GROUPS_OF_UNIT;
+        let count = Extent::Const(wanted).ceil_div(groups.max(1)).min(whole.floor_div(least).max(1));
         let each = (whole.ceil_div(count).ceil_div(MULTIPLE) * MULTIPLE).max(MULTIPLE);
-        Parts { count: whole.ceil_div(each).max(1), each, most: wanted + groups }
+        Parts { count: whole.ceil_div(each).max(1), each, most: 2 * wanted }
     }
 }
 
@@ -109,11 +109,12 @@ mod tests {
         for _ in 0..5000 {
             let (whole, groups) = (g.int(1..=200_000), g.int(1..=2000));
             let (units, least) = (g.int(1..=300) as u32, g.pick(&[LEAST_DEPTH, LEAST_KEYS]));
+            let parts = Parts::of(Extent::Const(whole), Extent::Const(groups), units, least);
             let (count, each) = numbers(whole, groups, units, least);
             assert!((count - 1) * each < whole && whole <= count * each, "{whole} in {count} of {each}");
             assert!(each % MULTIPLE == 0 && (count == 1 || each >= least), "{whole} in {count} of {each}");
-            let most = i64::from(units) * GROUPS_OF_UNIT + groups;
-            assert!(count * groups <= most, "{count} parts of {groups} groups, not {most}");
+            let few = count == 1 || count * groups <= parts.most;
+            assert!(few, "{count} parts of {groups} groups on {units} units");
         }
     }
 

@@ -125,7 +125,7 @@ fn matmul_in_parts(
     let program = matmul(arch, &what, &tiling).map_err(|e| refused(e.to_string()))?;
     let (tm, tn, _) = tiling.tile;
     let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
-    let most = divided.most * TILE_COLS * rows;
+    let most = rows * TILE_COLS * divided.most;
     Ok(Some(PartsLaunch {
         parts: PartLaunch {
             code: Arc::new(program),
