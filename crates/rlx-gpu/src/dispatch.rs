@@ -19,12 +19,12 @@ use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
 use rlx_ir::{Error, ErrorKind, Extent, NodeId, Result};
 use rlx_kernel::render;
 use rlx_kernel::stored::{Launches, StepLaunches};
-use rlx_kernel::{Arg, KernelTarget, UniformArg, grid, step_variants};
+use rlx_kernel::{Arg, Kernel, KernelTarget, UniformArg, grid, step_variants};
 use rlx_tile::Program;
-use rlx_tile::schedule::{Bound as Operand, PartsLaunch, Tiling};
+use rlx_tile::schedule::{Bound as Operand, Tiling};
 
 use crate::blas::{MatMul, StepMatMul};
-use crate::tiles::{self, StepTiles, TileLaunches};
+use crate::tiles::{self, StepParts, StepTiles, TileLaunches};
 
 /// One dispatch.
 #[derive(Debug)]
@@ -171,65 +171,62 @@ pub fn prepare<C: Clone>(
     Dispatches { list, views, outputs, choice, matmul: None }
 }
 
+impl<'l, C> Made<'l, C> {
+    fn of_kernel(
+        code: C,
+        kernel: &Kernel,
+        buffers: Vec<usize>,
+        uniforms: &'l [UniformArg],
+        groups: Extent,
+    ) -> Self {
+        let (workgroup, can_fail) = (kernel.workgroup, kernel.can_fail());
+        Made { code, workgroup, dynamic_bytes: 0, can_fail, buffers, uniforms, groups }
+    }
+
+    fn of_program(
+        code: C,
+        program: &Program,
+        buffers: Vec<usize>,
+        uniforms: &'l [UniformArg],
+        groups: Extent,
+    ) -> Self {
+        let dynamic_bytes = u32::try_from(program.dynamic_bytes()).unwrap_or(u32::MAX);
+        let workgroup = program.workgroup();
+        Made { code, workgroup, dynamic_bytes, can_fail: false, buffers, uniforms, groups }
+    }
+}
+
 /// The dispatches of a step: kernels, or tile programs that do all of it, and then what does it in parts.
 fn made<'l, C: Clone>(
     step: &LirStep,
     (launches, tiles): (&'l StepLaunches, Option<&'l StepTiles>),
     codes: &Codes<C>,
 ) -> Vec<Made<'l, C>> {
-    let buffer = |arg: Arg| match arg {
+    let buffer = |arg: &Arg| match *arg {
         Arg::Input(i) => step.inputs[i].buffer.index(),
         Arg::Output(i) => step.outputs[i].buffer.index(),
     };
     let mut made = Vec::new();
-    for (at, launch) in launches {
-        made.push(Made {
-            code: codes.kernels[*at].clone(),
-            workgroup: launch.kernel.workgroup,
-            dynamic_bytes: 0,
-            can_fail: launch.kernel.can_fail(),
-            buffers: launch.bindings.iter().map(|&arg| buffer(arg)).collect(),
-            uniforms: &launch.uniforms,
-            groups: launch.groups,
-        });
+    for (at, of) in launches {
+        let buffers = of.bindings.iter().map(buffer).collect();
+        made.push(Made::of_kernel(codes.kernels[*at].clone(), &of.kernel, buffers, &of.uniforms, of.groups));
     }
-    let Some(StepTiles { whole, parts }) = tiles else { return made };
-    let dynamic = |program: &Program| u32::try_from(program.dynamic_bytes()).unwrap_or(u32::MAX);
-    for (at, launch) in whole {
-        made.push(Made {
-            code: codes.tiles[*at].clone(),
-            workgroup: launch.program.workgroup(),
-            dynamic_bytes: dynamic(&launch.program),
-            can_fail: false,
-            buffers: launch.bindings.iter().map(|&arg| buffer(arg)).collect(),
-            uniforms: &launch.uniforms,
-            groups: launch.groups,
-        });
+    for (at, of) in tiles.map_or(&[][..], |tiles| &tiles.whole) {
+        let buffers = of.bindings.iter().map(buffer).collect();
+        made.push(Made::of_program(codes.tiles[*at].clone(), &of.program, buffers, &of.uniforms, of.groups));
     }
-    let Some(divided) = parts else { return made };
-    let bound = |bound: &Operand| match *bound {
-        Operand::Operand(arg) => buffer(arg),
-        Operand::Scratch => codes.first_scratch + divided.scratch,
-    };
-    let PartsLaunch { parts, join, .. } = &divided.launch;
-    made.push(Made {
-        code: codes.tiles[divided.program].clone(),
-        workgroup: parts.code.workgroup(),
-        dynamic_bytes: dynamic(&parts.code),
-        can_fail: false,
-        buffers: parts.bindings.iter().map(bound).collect(),
-        uniforms: &parts.uniforms,
-        groups: parts.groups,
-    });
-    made.push(Made {
-        code: codes.joins[divided.join].clone(),
-        workgroup: join.code.workgroup,
-        dynamic_bytes: 0,
-        can_fail: join.code.can_fail(),
-        buffers: join.bindings.iter().map(bound).collect(),
-        uniforms: &join.uniforms,
-        groups: join.groups,
-    });
+    if let Some(StepParts { program, join, launch, scratch }) = tiles.and_then(|tiles| tiles.parts.as_ref()) {
+        let bound = |bound: &Operand| match bound {
+            Operand::Operand(arg) => buffer(arg),
+            Operand::Scratch => codes.first_scratch + scratch,
+        };
+        let (of, code) = (&launch.parts, codes.tiles[*program].clone());
+        let buffers = of.bindings.iter().map(bound).collect();
+        made.push(Made::of_program(code, &of.code, buffers, &of.uniforms, of.groups));
+        let (of, code) = (&launch.join, codes.joins[*join].clone());
+        let buffers = of.bindings.iter().map(bound).collect();
+        made.push(Made::of_kernel(code, &of.code, buffers, &of.uniforms, of.groups));
+    }
     made
 }
 

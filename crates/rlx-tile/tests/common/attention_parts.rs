@@ -87,10 +87,9 @@ impl Divided<'_> {
         let program = self.program();
         rlx_tile::render::source(&program, "k")?;
         let (mut sums, counters) = self.sums(&program)?;
-        let (mut result, bindings) = self.case.memory();
+        let mut result = self.case.memory().0;
         let mut pools = Pools(vec![sums.0.swap_remove(3), result.0.swap_remove(3)]);
-        let [scratch, result] =
-            [0, 1].map(|pool| Binding { pool, offset: 0, len: pools.0[pool].len(), ..bindings[3].clone() });
+        let [scratch, result] = [0, 1].map(|pool| Binding { pool, offset: 0, len: pools.0[pool].len() });
 
         let (sizes, strides) = (&self.sizes, &self.case.sizes.operands[3]);
         let ([items, heads], rows) = (sizes.batch, sizes.queries * self.what.groups as i32);
