@@ -178,6 +178,25 @@ fn random_layers_agree_with_the_oracle() {
     }
 }
 
+/// A residual that no one reads later is written over by the kernel that joins the parts.
+#[test]
+fn a_divided_matmul_may_write_over_its_residual() {
+    let _alone = second_gpu();
+    let text = "graph \"g\" { %0 = Input {name=\"x\"} : [4, 1100] f16 %1 = Param {name=\"v\"} : [1100, 72] f16 \
+                %2 = Param {name=\"w\"} : [1100, 72] f16 %3 = MatMul(%0, %1) : [4, 72] f16 \
+                %4 = Activation.Relu(%3) : [4, 72] f16 %5 = MatMul(%0, %2) : [4, 72] f16 \
+                %6 = Binary.Add(%5, %4) : [4, 72] f16 return %6 }";
+    let graph = text::parse(text).unwrap();
+    for (device, ordinal) in MODELS {
+        let backend = fake(device, ordinal);
+        let (lir, divided) = module(&graph, &backend, &fast());
+        assert!(divided.len() == 2 && divided.iter().all(|name| name.contains(".parts")), "{divided:?}");
+        assert_eq!(lir.steps[1].in_place().count(), 1, "{lir}");
+        let mut exec = backend.compile(lir, &fast()).unwrap();
+        check(&graph, &rows(&graph, 4), &mut *exec, &format!("{device} {ordinal}"));
+    }
+}
+
 /// Attention of one query over open sizes, with two heads of keys for four of queries.
 fn decoder(mask: &str) -> Graph {
     let text = format!(
