@@ -33,7 +33,7 @@ const KNOWN: &[Known] = &[
     ("erf", Unary::Function(Function::Erf), 0xc149_405a_e486_8572, 0x327d_6aa9_aa32_4b58),
     ("tanh", Unary::Function(Function::Tanh), 0xd908_85b5_086a_1d90, 0x6a15_3163_ca92_031b),
     ("sigmoid", Unary::Function(Function::Sigmoid), 0xa452_f254_82d9_8f3c, 0x8983_536a_cbd1_f3a4),
-    ("gelu", Unary::Function(Function::Gelu), 0x0478_b2a7_e24c_54e3, 0xa73e_792c_aa5f_a5b8),
+    ("gelu", Unary::Function(Function::Gelu), 0x4f4b_3b19_ec19_ca0b, 0xa9e4_b2a9_0bab_4280),
     ("gelu_tanh", Unary::Function(Function::GeluApprox), 0x4583_4386_5ba7_1b45, 0x200e_792a_72ad_d16e),
     ("silu", Unary::Function(Function::Silu), 0xe86d_e9d8_8982_15b6, 0x13d7_4fe4_70cb_619a),
     ("softplus", Unary::Function(Function::Softplus), 0xa7a6_049c_09c4_41a2, 0x79e9_5695_1025_913f),
