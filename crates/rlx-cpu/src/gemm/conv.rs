@@ -66,7 +66,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
         windows
     }
 
-    fn from_row(&self, row: usize) -> Self {
+    fn skip(&self, row: usize) -> Self {
         ConvRows { first: self.first + row, ..*self }
     }
 

@@ -130,10 +130,7 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
             let mut wide = MaybeUninit::<Sums<R, V>>::uninit();
             let values = wide.as_mut_ptr().cast::<f32>();
             each_row!(R, r => {
-                let mut line = [s.zero(); V];
-                for v in 0..V {
-                    line[v] = sums[r][v];
-                }
+                let mut line = sums[r];
                 if bias.is_some() {
                     for v in 0..V {
                         let x = if rounds { O::round_sum(s, line[v]) } else { line[v] };

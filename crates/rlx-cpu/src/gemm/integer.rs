@@ -217,7 +217,7 @@ impl ByteGemm {
         part.m = rows.len();
         part.rows = AnyRows::Matrix(Strided { ptr: from, row_stride: self.k as isize });
         part.c = self.c.cast::<u8>().wrapping_add(rows.start * self.c_stride * size).cast();
-        part.epilogue = self.epilogue.map(|e| e.from_row(rows.start));
+        part.epilogue = self.epilogue.map(|e| e.skip(rows.start));
         part
     }
 

@@ -26,8 +26,8 @@ pub trait Rows: Copy + Send + Sync {
     /// Works it out for the rows `row .. row + N`.
     fn tile<const N: usize>(&self, row: usize) -> Self::Tile<N>;
 
-    /// The rows from `row` on.
-    fn from_row(&self, row: usize) -> Self;
+    /// The rows behind the first `row`.
+    fn skip(&self, row: usize) -> Self;
 
     /// The same rows without their own type: matmuls are compiled once for all sources.
     fn any(&self) -> AnyRows<Self::Element>;
@@ -78,7 +78,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for Strided<T> {
     fn pointers<const N: usize>(&self, tile: &[*const T; N], _tap: usize) -> [*const T; N] {
         *tile
     }
-    fn from_row(&self, row: usize) -> Self {
+    fn skip(&self, row: usize) -> Self {
         Strided { ptr: self.ptr.wrapping_offset(row as isize * self.row_stride), ..*self }
     }
     fn any(&self) -> AnyRows<T> {
@@ -137,10 +137,10 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
             AnyRows::Windows(w) => w.are_zeros(pieces),
         }
     }
-    fn from_row(&self, row: usize) -> Self {
+    fn skip(&self, row: usize) -> Self {
         match self {
-            AnyRows::Matrix(m) => AnyRows::Matrix(m.from_row(row)),
-            AnyRows::Windows(w) => AnyRows::Windows(w.from_row(row)),
+            AnyRows::Matrix(m) => AnyRows::Matrix(m.skip(row)),
+            AnyRows::Windows(w) => AnyRows::Windows(w.skip(row)),
         }
     }
     fn any(&self) -> AnyRows<T> {

@@ -147,7 +147,7 @@ impl ByteEpilogue {
     }
 
     /// The operands of the rows from `row` on.
-    pub fn from_row(self, row: usize) -> ByteEpilogue {
+    pub fn skip(self, row: usize) -> ByteEpilogue {
         let mut floats = self.floats;
         if let Some(combine) = &mut floats.combine {
             combine.ptr = combine.ptr.wrapping_add(row * combine.row_stride);

@@ -241,7 +241,7 @@ impl<T: Packed> PartOf<T> {
                         let from = ring.get().wrapping_add(lines.start % n * form.bytes[0]);
                         Strided { ptr: from.cast_const().cast(), row_stride: gemm.k as isize }
                     }
-                    _ => gemm.rows.from_row(first),
+                    _ => gemm.rows.skip(first),
                 };
                 if !matches!(output, Lines::Own) {
                     (part.c, part.c_stride) = (to(part.c), gemm.n);

@@ -248,7 +248,7 @@ impl Conv {
             let results = rows.wrapping_add(before);
             // SAFETY: the caller's promise; blocks are disjoint, and the scratch is the thread's own.
             unsafe {
-                let mut part = gemm.block(first..first + block.len(), gemm.rows.from_row(first).any());
+                let mut part = gemm.block(first..first + block.len(), gemm.rows.skip(first).any());
                 if let Some((planes, from)) = &x {
                     planes.take(isa, from.get(), image, block.clone(), rows);
                     part.rows =
