@@ -3,7 +3,6 @@
 use std::mem::MaybeUninit;
 
 use super::element::Packed;
-use super::kernel::each_row;
 use crate::math::{self, Light, Unary, bounds};
 use crate::simd::{LANES, Simd};
 
@@ -81,6 +80,19 @@ pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
     !matches!(e.bias, Bias::PerRow(_)) && e.alpha == 1.0
 }
+
+/// A block for each row of a tile, where the row's number is a constant: sums that are touched by constant indices only stay in registers.
+macro_rules! each_row {
+    ($rows:ident, $r:ident => $body:block) => { each_row!($rows, $r => $body; 0 1 2 3 4 5 6 7 8) };
+    ($rows:ident, $r:ident => $body:block; $($number:literal)*) => {
+        $(if const { $number < $rows } {
+            #[allow(non_upper_case_globals)]
+            const $r: usize = $number;
+            $body
+        })*
+    };
+}
+pub(super) use each_row;
 
 /// Applies an epilogue that [`is_light`] to a tile and writes it: what is cheap is done in registers. `width` columns are left from `col` on, more
 /// than V − 1 vectors.

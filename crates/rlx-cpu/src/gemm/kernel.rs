@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::conv::{ConvRows, Window};
 use super::element::Packed;
-use super::epilogue::{Epilogue, Finish, Sums, finish_in_registers, is_light};
+use super::epilogue::{Epilogue, Finish, Sums, each_row, finish_in_registers, is_light};
 use super::{Gemm, PANEL};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -271,19 +271,6 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
         }
     }
 }
-
-/// A block for each row of a tile, where the row's number is a constant: sums that are touched by constant indices only stay in registers.
-macro_rules! each_row {
-    ($rows:ident, $r:ident => $body:block) => { each_row!($rows, $r => $body; 0 1 2 3 4 5 6 7 8) };
-    ($rows:ident, $r:ident => $body:block; $($number:literal)*) => {
-        $(if const { $number < $rows } {
-            #[allow(non_upper_case_globals)]
-            const $r: usize = $number;
-            $body
-        })*
-    };
-}
-pub(super) use each_row;
 
 /// What a tile is computed from.
 struct Tile<'a, A: Rows> {
