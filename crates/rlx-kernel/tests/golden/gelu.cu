@@ -26,11 +26,11 @@ extern "C" __global__ void __launch_bounds__(64) gelu(const int* __restrict__ u,
     const u32 v17 = (v16 & 2147483647u);
     const bool v18 = (v17 > 2139095040u);
     const float v19 = (v18 ? 0.0f : v15);
-    const float v20 = (v19 * 0.5f);
-    const float v21 = (v19 * 0.70710677f);
-    const float v22 = erff(v21);
-    const float v23 = (v20 * v22);
-    const float v24 = (v23 + v20);
+    const float v20 = (v19 * 0.70710677f);
+    const float v21 = erff(v20);
+    const float v22 = (v19 * 0.5f);
+    const float v23 = (v22 * v21);
+    const float v24 = (v23 + v22);
     const float v25 = (v18 ? v15 : v24);
     const int v26 = (int)((u32)v1 + (u32)v7);
     b1[v26] = v25;
