@@ -297,6 +297,9 @@ impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedT
 }
 
 /// Computes R rows × V vectors.
+///
+/// # Safety
+/// As [`tile_any`].
 #[inline(always)]
 unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(s: S, t: &mut Tile<'_, A>) {
     let (g, row, col, mut b, part) = (t.g, t.row, t.col, t.b, t.part);
@@ -397,6 +400,9 @@ pub(super) fn lanes_of(v: usize, width: usize) -> usize {
 }
 
 /// The sums of the depths before, which wait in C, where `width` columns are left.
+///
+/// # Safety
+/// So many columns, up to V vectors, must be readable in each row.
 #[inline(always)]
 unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
     s: S,

@@ -266,10 +266,10 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
                             inputs[i * STRIDE + kx] = source.load(s, pixels[i * STRIDE + kx]);
                         }
                     }
-                    for pair in 0..V {
-                        let weight = T::load(s, weights.add(kx * step + pair * apart), v.lanes);
+                    for vector in 0..V {
+                        let weight = T::load(s, weights.add(kx * step + vector * apart), v.lanes);
                         for i in 0..N {
-                            acc[pair][i] = s.mul_add(inputs[i * STRIDE + kx], weight, acc[pair][i]);
+                            acc[vector][i] = s.mul_add(inputs[i * STRIDE + kx], weight, acc[vector][i]);
                         }
                     }
                 }
@@ -324,10 +324,10 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
                     for (i, input) in inputs.iter_mut().enumerate() {
                         *input = source.load(s, pixel.wrapping_add(i * w.stride[1] * c));
                     }
-                    for pair in 0..V {
-                        let weight = T::load(s, weights.add(pair * apart), v.lanes);
+                    for vector in 0..V {
+                        let weight = T::load(s, weights.add(vector * apart), v.lanes);
                         for i in 0..N {
-                            acc[pair][i] = s.mul_add(inputs[i], weight, acc[pair][i]);
+                            acc[vector][i] = s.mul_add(inputs[i], weight, acc[vector][i]);
                         }
                     }
                 }

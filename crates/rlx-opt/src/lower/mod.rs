@@ -155,7 +155,8 @@ struct Joined {
 impl<'g> Lowering<'g> {
     fn new(graph: &'g Graph, target: &'g dyn Target) -> Self {
         // A list that grows leaves holes in memory where it was, and these are the largest.
-        let placement = placements(graph);
+        let uses = crate::rewrite::use_counts(graph);
+        let placement = placements(graph, &uses);
         let joined = graph.nodes().iter().filter(|node| matches!(node.op, Op::Concat { .. }));
         let copies = joined.map(|node| node.inputs.len()).sum::<usize>() - placement.len();
         Lowering {
@@ -165,7 +166,7 @@ impl<'g> Lowering<'g> {
             data: graph.data_symbols(),
             values: Vec::with_capacity(graph.len()),
             placement,
-            transposes: only_transposed(graph),
+            transposes: only_transposed(graph, &uses),
             joined: HashMap::default(),
             dense_copies: HashMap::default(),
             dense_views: HashMap::default(),
@@ -475,8 +476,7 @@ impl<'g> Lowering<'g> {
 
 /// Which producers may write straight into which concatenation: those with a step of their own whose only
 /// use is that one input.
-fn placements(graph: &Graph) -> HashMap<NodeId, (NodeId, usize)> {
-    let uses = crate::rewrite::use_counts(graph);
+fn placements(graph: &Graph, uses: &[usize]) -> HashMap<NodeId, (NodeId, usize)> {
     let mut found = HashMap::default();
     for node in graph.nodes() {
         if !matches!(node.op, Op::Concat { .. }) {
@@ -494,8 +494,7 @@ fn placements(graph: &Graph) -> HashMap<NodeId, (NodeId, usize)> {
 }
 
 /// The steps whose only use is a transpose, which that is, and who uses it.
-fn only_transposed(graph: &Graph) -> HashMap<NodeId, (NodeId, Vec<NodeId>)> {
-    let uses = crate::rewrite::use_counts(graph);
+fn only_transposed(graph: &Graph, uses: &[usize]) -> HashMap<NodeId, (NodeId, Vec<NodeId>)> {
     let mut found = HashMap::default();
     for node in graph.nodes() {
         if let (Op::Transpose { .. }, &[of]) = (&node.op, &node.inputs[..]) {

@@ -43,6 +43,9 @@ impl Conv {
     }
 
     /// Where the packed weights are; packs them now if no one has.
+    ///
+    /// # Safety
+    /// As [`Conv::run_as`].
     unsafe fn weights_at<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
         if s.packed {
             return cx.shared(s.w);
@@ -118,6 +121,10 @@ impl Conv {
         }
     }
 
+    /// Computes the filters of a group.
+    ///
+    /// # Safety
+    /// As [`Conv::run_as`]; `b` must be the group's packed weights.
     unsafe fn product<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
