@@ -1,14 +1,12 @@
 //! Steps with few rows and long sums as two dispatches: random matmuls with what is behind them, through the compiler and its fusion, on the interpreters,
 //! against the oracle.
 
-use std::sync::Arc;
+mod common;
 
-use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, difference, tolerance};
-use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Value, text};
-use rlx_kernel::KernelTarget;
-use rlx_kernel::interp::{Binding, Executable, StepRun, dispatch};
-use rlx_opt::{CompileOptions, CompilePipeline};
+use common::compiled::Compiled;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, Error, ErrorKind, Graph, Value, text};
+use rlx_kernel::interp::{Binding, StepRun, dispatch};
 use rlx_tile::schedule::{Bound, Division, PartLaunch, Tiling, step_in_parts, tilings};
 use rlx_tile::{Arch, interp};
 
@@ -19,28 +17,7 @@ const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, A
 /// Parts of sizes that an interpreter has time for.
 const DIVISION: Division = Division { units: 3, least_depth: 64, least_keys: 32 };
 
-/// A graph that compiles for a device with every type, and values for it.
-struct Compiled {
-    graph: Graph,
-    values: Bindings,
-    executable: Executable,
-}
-
 impl Compiled {
-    fn new(graph: Graph, seed: u64) -> Compiled {
-        let (mut values, mut g) = (Bindings::default(), Gen::new(seed));
-        for node in graph.inputs() {
-            let dims = node.shape.static_dims().unwrap();
-            let Op::Input { name } = &node.op else { unreachable!("inputs are inputs") };
-            values.set_input(name.clone(), g.value(node.shape.dtype(), &dims, -0.3..0.3));
-        }
-        oracle::bind_dims(&graph, &values).unwrap();
-        let target = KernelTarget::full("tiles");
-        let pipeline = CompilePipeline::new(Arc::new(target.clone()), CompileOptions::default());
-        let module = Arc::new(pipeline.compile(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir);
-        Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }
-    }
-
     /// The results, and the number of parts of each step that was divided.
     fn run(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, Vec<i64>) {
         let mut counts = Vec::new();
@@ -50,15 +27,6 @@ impl Compiled {
             Ok(count.is_some())
         });
         (results.unwrap_or_else(|e| panic!("{}: {e}\n{}", arch.name(), self.graph)), counts)
-    }
-
-    fn check(&self, results: &[Value], arch: Arch) {
-        let want = oracle::evaluate(&self.graph, &self.values).unwrap();
-        for (want, got) in want.iter().zip(results) {
-            if let Some(what) = difference(want, got, tolerance(want.dtype)) {
-                panic!("{}: {what}\n{}", arch.name(), self.graph);
-            }
-        }
     }
 }
 
@@ -148,7 +116,7 @@ fn random_long_matmuls_of_few_rows_agree_with_the_oracle() {
         for seed in 0..cases {
             let mut g = Gen::new(7000 + seed);
             let dtype = g.pick(dtypes(arch));
-            let compiled = Compiled::new(long_matmul(&mut g, dtype), seed);
+            let compiled = Compiled::new(long_matmul(&mut g, dtype), seed, -0.3..0.3);
             let (results, found) = compiled.run(arch, None);
             compiled.check(&results, arch);
             assert_eq!(found.len(), 1, "{} seed {seed}\n{}", arch.name(), compiled.graph);
@@ -163,7 +131,7 @@ fn random_long_matmuls_of_few_rows_agree_with_the_oracle() {
 fn all_tilings_of_an_architecture_give_the_same_bits() {
     for arch in ARCHS {
         for seed in 0..4 {
-            let compiled = Compiled::new(long_matmul(&mut Gen::new(seed), DType::F16), seed);
+            let compiled = Compiled::new(long_matmul(&mut Gen::new(seed), DType::F16), seed, -0.3..0.3);
             let (want, count) = compiled.run(arch, None);
             for tiling in tilings(arch) {
                 let (got, counts) = compiled.run(arch, Some(&tiling));

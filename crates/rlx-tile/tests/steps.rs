@@ -1,15 +1,15 @@
 //! Steps of compiled modules as tile programs: random matmuls with what is before and behind them, through the compiler and its fusion, on the
 //! interpreters, against the oracle.
 
-use std::sync::Arc;
+mod common;
 
-use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, difference, random_matmul, tolerance};
-use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Value, text};
-use rlx_kernel::KernelTarget;
-use rlx_kernel::interp::{Executable, StepRun};
+use common::compiled::Compiled;
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::{Gen, random_matmul};
+use rlx_ir::{DType, Error, ErrorKind, Op, Value, text};
+use rlx_kernel::interp::StepRun;
 use rlx_onnx::{ImportOptions, OnnxFile, import};
-use rlx_opt::{CompileOptions, CompilePipeline, Precision};
+use rlx_opt::{CompileOptions, Precision};
 use rlx_testdata::models::model;
 use rlx_tile::schedule::{Tiling, step, tilings};
 use rlx_tile::{Arch, interp};
@@ -17,32 +17,7 @@ use rlx_tile::{Arch, interp};
 const CASES: u64 = 120;
 const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
 
-/// A graph that compiles for a device with every type, and values for it.
-struct Compiled {
-    graph: Graph,
-    values: Bindings,
-    executable: Executable,
-}
-
 impl Compiled {
-    fn new(graph: Graph, seed: u64) -> Compiled {
-        let (mut values, mut g) = (Bindings::default(), Gen::new(seed));
-        for node in graph.inputs() {
-            let dims = node.shape.static_dims().unwrap();
-            let Op::Input { name } = &node.op else { unreachable!("inputs are inputs") };
-            values.set_input(name.clone(), g.value(node.shape.dtype(), &dims, -1.0..1.0));
-        }
-        oracle::bind_dims(&graph, &values).unwrap();
-        Compiled::of(graph, values, CompileOptions::default())
-    }
-
-    fn of(graph: Graph, values: Bindings, options: CompileOptions) -> Compiled {
-        let target = KernelTarget::full("tiles");
-        let pipeline = CompilePipeline::new(Arc::new(target.clone()), options);
-        let module = Arc::new(pipeline.compile(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir);
-        Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }
-    }
-
     /// The results, every step done by tiles that can be, how many these were, and why others were not.
     fn run(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, usize, Vec<String>) {
         let (mut tiled, mut refused) = (0, Vec::new());
@@ -57,15 +32,6 @@ impl Compiled {
             }
         });
         (results.unwrap_or_else(|e| panic!("{}: {e}\n{}", arch.name(), self.graph)), tiled, refused)
-    }
-
-    fn check(&self, results: &[Value], arch: Arch) {
-        let want = oracle::evaluate(&self.graph, &self.values).unwrap();
-        for (want, got) in want.iter().zip(results) {
-            if let Some(what) = difference(want, got, tolerance(want.dtype)) {
-                panic!("{}: {what}\n{}", arch.name(), self.graph);
-            }
-        }
     }
 }
 
@@ -100,7 +66,7 @@ fn random_matmuls_with_epilogues_agree_with_the_oracle() {
         for seed in 0..CASES {
             let mut g = Gen::new(seed);
             let dtype = g.pick(dtypes(arch));
-            let compiled = Compiled::new(random_matmul(&mut g, dtype), seed);
+            let compiled = Compiled::new(random_matmul(&mut g, dtype), seed, -1.0..1.0);
             let (results, tiled, refused) = compiled.run(arch, None);
             compiled.check(&results, arch);
             if tiled != 1 {
@@ -115,7 +81,7 @@ fn random_matmuls_with_epilogues_agree_with_the_oracle() {
 fn all_tilings_of_an_architecture_give_the_same_bits() {
     for arch in ARCHS {
         for seed in 0..4 {
-            let compiled = Compiled::new(random_matmul(&mut Gen::new(seed), DType::F16), seed);
+            let compiled = Compiled::new(random_matmul(&mut Gen::new(seed), DType::F16), seed, -1.0..1.0);
             let (want, tiled, _) = compiled.run(arch, None);
             assert_eq!(tiled, 1);
             for tiling in tilings(arch) {
@@ -140,7 +106,7 @@ fn what_is_no_matmul_of_half_precision_is_refused_with_the_reason() {
             "graph \"m\" {{\n  %0 = Input {{name=\"a\"}} : {a}\n  %1 = Input {{name=\"b\"}} : {b}\n  \
              %2 = MatMul(%0, %1) : {c}\n  return %2\n}}"
         );
-        let compiled = Compiled::new(text::parse(&text).unwrap(), 1);
+        let compiled = Compiled::new(text::parse(&text).unwrap(), 1, -1.0..1.0);
         let (results, tiled, refused) = compiled.run(Arch::Sm75, None);
         compiled.check(&results, Arch::Sm75);
         assert_eq!(tiled, 0);

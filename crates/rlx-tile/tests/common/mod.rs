@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod attention_parts;
+pub mod compiled;
 pub mod groups;
 
 use half::{bf16, f16};
