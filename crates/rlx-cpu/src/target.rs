@@ -41,12 +41,6 @@ fn rows_are_flat(view: &View) -> bool {
     (1..rank.saturating_sub(1)).all(|i| view.strides[i - 1] == view.strides[i] * view.dims[i])
 }
 
-/// Whether a convolution has the window of one pixel, as far as its attributes say: rows of its matmul are pixels.
-fn has_window_of_pixel(op: &Op) -> bool {
-    let Op::Conv { strides, pads, .. } = op else { return false };
-    strides.iter().all(|&s| s == 1) && pads.iter().all(|&p| p == 0)
-}
-
 /// Whether the pixels of a channel of `[n, …, channels]` follow each other, as in NCHW.
 fn channels_are_planes(view: &View) -> bool {
     let rank = view.dims.len();
@@ -73,10 +67,8 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul | Op::MatMulInteger if input == 0 => last_is_contiguous(view),
         Op::MatMulInteger => input == 1,
-        Op::Conv { format: DataFormat::ChannelsLast, groups: 1, .. }
-            if input == 0 && has_window_of_pixel(op) && channels_are_planes(view) =>
-        {
-            !has_few_channels(view)
+        Op::Conv { format: DataFormat::ChannelsLast, .. } if input == 0 && channels_are_planes(view) => {
+            matches!(op, Op::Conv { groups: 2.., .. }) || !has_few_channels(view)
         }
         Op::Conv { format: DataFormat::ChannelsLast, groups, .. }
         | Op::ConvInteger { format: DataFormat::ChannelsLast, groups, .. } => match input {
@@ -170,7 +162,8 @@ impl Target for CpuTarget {
             Op::MatMul | Op::MatMulInteger | Op::Attention { .. } | Op::Rope { .. } => {
                 last_is_contiguous(view)
             }
-            Op::Conv { groups: 2.., .. } | Op::ConvInteger { groups: 2.., .. } => false,
+            Op::ConvInteger { groups: 2.., .. } => false,
+            Op::Conv { groups: 2.., format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
             Op::Conv { format: DataFormat::ChannelsLast, .. } => {
                 last_is_contiguous(view) && rows_are_flat(view) || channels_are_planes(view)
             }
@@ -189,7 +182,7 @@ impl Target for CpuTarget {
 
     fn transposes(&self, op: &Op, view: &View) -> bool {
         match op {
-            Op::Conv { format: DataFormat::ChannelsLast, groups: 1, .. } => channels_are_planes(view),
+            Op::Conv { format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
             Op::Region { body } => {
                 region::anchor_of(&body.graph).is_some_and(|anchor| self.transposes(&anchor.op, view))
             }

@@ -78,7 +78,7 @@ pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
 /// Whether [`finish_in_registers`] takes this epilogue: what most matmuls end with.
 #[inline(always)]
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
-    !matches!(e.bias, Bias::PerRow(_)) && e.alpha == 1.0
+    e.alpha == 1.0
 }
 
 /// A block for each row of a tile, where the row's number is a constant: sums that are touched by constant indices only stay in registers.
@@ -92,7 +92,7 @@ macro_rules! each_row {
         })*
     };
 }
-pub(super) use each_row;
+pub(crate) use each_row;
 
 /// Applies an epilogue that [`is_light`] to a tile and writes it: what is cheap is done in registers. `width` columns are left from `col` on, more
 /// than V − 1 vectors.
@@ -116,23 +116,24 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
     // Only the last vector may be a part of one.
     let mut lanes = [LANES; V];
     lanes[V - 1] = width - (V - 1) * LANES;
-    let bias = match e.bias {
-        Bias::PerColumn(p) | Bias::OfSum(p) => Some(p.wrapping_add(col)),
-        Bias::None | Bias::PerRow(_) => None,
+    let (bias, of_rows) = match e.bias {
+        Bias::None => (None, None),
+        Bias::PerColumn(p) | Bias::OfSum(p) => (Some(p.wrapping_add(col)), None),
+        Bias::PerRow(p) => (None, Some(p.wrapping_add(row))),
     };
     let combine = e.combine.filter(|with| !with.after);
     let limits = e.activation.and_then(bounds);
     let widened = const { O::GROUP != 1 } && behind.is_some();
     // SAFETY: the caller promises a tile of so many columns, a bias for each, and an operand of C's extents.
     unsafe {
-        if bias.is_none() && combine.is_none() && limits.is_none() && !widened {
+        if matches!(e.bias, Bias::None) && combine.is_none() && limits.is_none() && !widened {
             each_row!(R, r => {
                 for v in 0..V {
                     O::store_sum(s, out.wrapping_add(r * stride + v * LANES), lanes[v], sums[r][v]);
                 }
             });
         } else {
-            let rounds = const { O::GROUP != 1 } && matches!(e.bias, Bias::PerColumn(_));
+            let rounds = const { O::GROUP != 1 } && !matches!(e.bias, Bias::OfSum(_));
             let mut added = [s.zero(); V];
             if let Some(p) = bias {
                 for v in 0..V {
@@ -143,7 +144,10 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
             let values = wide.as_mut_ptr().cast::<f32>();
             each_row!(R, r => {
                 let mut line = sums[r];
-                if bias.is_some() {
+                if let Some(p) = of_rows {
+                    added = [O::splat(s, p.wrapping_add(r)); V];
+                }
+                if !matches!(e.bias, Bias::None) {
                     for v in 0..V {
                         let x = if rounds { O::round_sum(s, line[v]) } else { line[v] };
                         line[v] = s.add(x, added[v]);

@@ -32,6 +32,12 @@ pub trait Rows: Copy + Send + Sync {
     /// The same rows without their own type: matmuls are compiled once for all sources.
     fn any(&self) -> AnyRows<Self::Element>;
 
+    /// Elements from one step of depth to the next in units of [`Packed::GROUP`] steps: 1 where rows are contiguous.
+    #[inline(always)]
+    fn step(&self) -> usize {
+        1
+    }
+
     /// Where piece `tap` of each of those rows starts.
     fn pointers<const N: usize>(&self, tile: &Self::Tile<N>, tap: usize) -> [*const Self::Element; N];
 
@@ -86,16 +92,67 @@ impl<T: Copy + Send + Sync + 'static> Rows for Strided<T> {
     }
 }
 
-/// The rows of a matrix or the windows of an image.
+/// The columns of a packed matrix of f32 as rows, one group of depth after the other: the matrix from the left.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedColumns<T = f32> {
+    /// The panels.
+    pub panels: *const T,
+    /// Rows of words in a panel.
+    pub depth: usize,
+    /// The column that is the first row.
+    pub first: usize,
+}
+
+// SAFETY: a plain address; anyone who reads through it (`Gemm::run`) was promised that it may.
+unsafe impl<T> Send for PackedColumns<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for PackedColumns<T> {}
+
+impl<T: Copy + Send + Sync + 'static> Rows for PackedColumns<T> {
+    type Element = T;
+    type Tile<const N: usize> = [*const T; N];
+
+    #[inline(always)]
+    fn taps(&self) -> usize {
+        1
+    }
+    #[inline(always)]
+    fn tile<const N: usize>(&self, row: usize) -> [*const T; N] {
+        let mut out = [self.panels; N];
+        for (r, p) in out.iter_mut().enumerate() {
+            let column = self.first + row + r;
+            *p = self.panels.wrapping_add(column / PANEL * self.depth * PANEL + column % PANEL);
+        }
+        out
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        PANEL
+    }
+    #[inline(always)]
+    fn pointers<const N: usize>(&self, tile: &[*const T; N], _tap: usize) -> [*const T; N] {
+        *tile
+    }
+    fn skip(&self, row: usize) -> Self {
+        PackedColumns { first: self.first + row, ..*self }
+    }
+    fn any(&self) -> AnyRows<T> {
+        AnyRows::Columns(*self)
+    }
+}
+
+/// The rows of a matrix, the windows of an image, or the columns of packed panels.
 #[derive(Debug, Clone, Copy)]
 pub enum AnyRows<T = f32> {
     /// A matrix.
     Matrix(Strided<T>),
+    /// Panels.
+    Columns(PackedColumns<T>),
     /// Images.
     Windows(ConvRows<T>),
 }
 
-/// What is worked out once for N rows of either.
+/// What is worked out once for N rows of any of them.
 #[derive(Debug, Clone, Copy)]
 pub enum AnyTile<T, const N: usize> {
     /// Where they begin.
@@ -111,7 +168,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
     #[inline(always)]
     fn taps(&self) -> usize {
         match self {
-            AnyRows::Matrix(_) => 1,
+            AnyRows::Matrix(_) | AnyRows::Columns(_) => 1,
             AnyRows::Windows(w) => w.taps(),
         }
     }
@@ -119,7 +176,15 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
     fn tile<const N: usize>(&self, row: usize) -> AnyTile<T, N> {
         match self {
             AnyRows::Matrix(m) => AnyTile::Matrix(m.tile(row)),
+            AnyRows::Columns(c) => AnyTile::Matrix(c.tile(row)),
             AnyRows::Windows(w) => AnyTile::Windows(w.tile(row)),
+        }
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        match self {
+            AnyRows::Matrix(_) | AnyRows::Windows(_) => 1,
+            AnyRows::Columns(c) => c.step(),
         }
     }
     #[inline(always)]
@@ -127,19 +192,22 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
         match (self, tile) {
             (AnyRows::Windows(w), AnyTile::Windows(corners)) => w.pointers(corners, tap),
             (_, AnyTile::Matrix(starts)) => *starts,
-            (AnyRows::Matrix(_), AnyTile::Windows(_)) => unreachable!("a tile is of its own rows"),
+            (AnyRows::Matrix(_) | AnyRows::Columns(_), AnyTile::Windows(_)) => {
+                unreachable!("a tile is of its own rows")
+            }
         }
     }
     #[inline(always)]
     fn are_zeros<const N: usize>(&self, pieces: &[*const T; N]) -> bool {
         match self {
-            AnyRows::Matrix(_) => false,
+            AnyRows::Matrix(_) | AnyRows::Columns(_) => false,
             AnyRows::Windows(w) => w.are_zeros(pieces),
         }
     }
     fn skip(&self, row: usize) -> Self {
         match self {
             AnyRows::Matrix(m) => AnyRows::Matrix(m.skip(row)),
+            AnyRows::Columns(c) => AnyRows::Columns(c.skip(row)),
             AnyRows::Windows(w) => AnyRows::Windows(w.skip(row)),
         }
     }
@@ -325,6 +393,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         // Groups that are whole; the last one may lack its second step.
         let (k0, k1) = (part.k.start, part.k.end);
         let whole = if const { A::Element::GROUP == 1 } { k1 } else { k1.min(g.k / A::Element::GROUP) };
+        let step = A::Element::GROUP * g.rows.step();
         for tap in part.taps.clone() {
             let a = g.rows.pointers::<R>(&lines, tap);
             // Zeros add nothing to any sum.
@@ -332,7 +401,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                 b = b.wrapping_add((k1 - k0) * PANEL);
                 continue;
             }
-            let mut k = k0;
+            let (mut k, mut at) = (k0, k0 * step);
             while k < whole {
                 ahead_here.step(s);
                 // A count the compiler does not know: unrolled, the loads move up and the sums spill.
@@ -341,14 +410,15 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                     if const { R >= FETCH_FROM } {
                         fetch_row::<S, V>(s, b.wrapping_add(AHEAD * PANEL));
                     }
-                    A::Element::multiply(s, &mut acc, &a, k * A::Element::GROUP, b, false);
+                    A::Element::multiply(s, &mut acc, &a, at, b, false);
                     k += 1;
+                    at += step;
                     // After the last step this may point past the panel's end, which `add` must not.
                     b = b.wrapping_add(PANEL);
                 }
             }
             if const { A::Element::GROUP > 1 } && k < k1 {
-                A::Element::multiply(s, &mut acc, &a, k * A::Element::GROUP, b, true);
+                A::Element::multiply(s, &mut acc, &a, at, b, true);
                 b = b.wrapping_add(PANEL);
             }
         }

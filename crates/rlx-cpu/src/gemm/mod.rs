@@ -3,7 +3,7 @@
 //!
 //! B is packed once into panels of [`PANEL`] = 48 columns ([`pack`]), zero-padded; A is read where it
 //! lies, row by row, through a [`Rows`] source: [`Strided`] for a matrix, [`ConvRows`] for the windows of
-//! an NHWC image (convolution without im2col). A tile of a few rows × 48 columns stays in registers over
+//! an NHWC image (convolution without im2col), [`PackedColumns`] for the transpose of a packed matrix. A tile of a few rows × 48 columns stays in registers over
 //! the whole depth, then the [`Epilogue`] is applied and the tile is written.
 //!
 //! Matmuls of 8-bit integers are [`ByteGemm`]s: the same rows and panels, other words.
@@ -52,11 +52,12 @@ mod winograd;
 pub use blocks::{BlockElement, BlockGemm, block_bytes, pack_blocks};
 pub use conv::ConvRows;
 pub use element::Packed;
+pub(crate) use epilogue::each_row;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
 pub(crate) use integer::{Columns, pack_byte_panel};
-pub use kernel::{AnyRows, Rows, Strided};
+pub use kernel::{AnyRows, PackedColumns, Rows, Strided};
 pub(crate) use packing::pack_panel;
 pub use packing::{copy_strided, groups, pack, packed_len, packed_words};
 pub(crate) use panels::IN_PLACE_DEPTH;

@@ -475,3 +475,37 @@ fn absurd_sizes_do_not_wrap() {
     assert_eq!(packed_len(10, usize::MAX), None);
     assert_eq!(packed_len(3, 49), Some(288));
 }
+
+#[test]
+fn the_columns_of_panels_as_rows_give_the_transposed_result_to_the_bit() {
+    let mut rng = Rng::new(9);
+    for (m, n, k) in [(1, 1, 1), (13, 50, 7), (100, 48, 30), (47, 101, 65), (9, 200, 2100)] {
+        let case = Case::new(&mut rng, m, n, k);
+        let (packed, bias) = (case.packed(), rng.vec(n));
+        let mut turned = vec![f32::NAN; packed_len(k, m).unwrap()];
+        // SAFETY: the vectors cover the extents.
+        unsafe { pack(case.a.as_ptr(), 1, case.lda as isize, k, m, turned.as_mut_ptr(), 0..panels(m)) };
+        for isa in Isa::available() {
+            let want = case.run(isa, &packed, Epilogue::bias(bias.as_ptr()).with(Unary::Relu), 1);
+            let mut c = vec![f32::NAN; n * m];
+            let g = Gemm {
+                m: n,
+                n: m,
+                k,
+                rows: PackedColumns { panels: packed.as_ptr(), depth: k, first: 0 },
+                b: turned.as_ptr(),
+                c: c.as_mut_ptr(),
+                c_stride: m,
+                epilogue: Epilogue { bias: Bias::PerRow(bias.as_ptr()), ..Epilogue::NONE }.with(Unary::Relu),
+                tile_sizes: TileSizes::DEFAULT,
+                ahead: Ahead::Nothing,
+                wide: None,
+            };
+            // SAFETY: as above.
+            unsafe { g.run(isa, 0..g.tasks(isa)) };
+            for (i, x) in want.iter().enumerate() {
+                assert_eq!(x.to_bits(), c[i % n * m + i / n].to_bits(), "{m}x{n}x{k} {i} {isa:?}");
+            }
+        }
+    }
+}

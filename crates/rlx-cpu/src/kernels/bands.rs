@@ -77,22 +77,32 @@ pub(crate) struct LineWindow {
 impl LineWindow {
     /// One line for each.
     pub(crate) const ONE: LineWindow = LineWindow { kernel: 1, stride: 1, dilation: 1, before: 0 };
+
+    /// The lines of an image of so many that these lines of the result need.
+    pub(crate) fn reads(&self, lines: &Range<usize>, of: usize) -> Range<usize> {
+        let LineWindow { kernel, stride, dilation, before } = *self;
+        let first = (lines.start * stride).saturating_sub(before);
+        let last = lines.end.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1;
+        let last = last.saturating_sub(before).min(of);
+        first.min(last)..last
+    }
+
+    /// How many lines of an image of so many these lines of the result need at most.
+    pub(crate) fn span(&self, lines: usize, of: usize) -> usize {
+        let LineWindow { kernel, stride, dilation, .. } = *self;
+        (lines.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1).min(of)
+    }
 }
 
 impl LineForm {
     /// The lines of the input that these lines of the result need.
     fn reads(&self, lines: &Range<usize>) -> Range<usize> {
-        let LineWindow { kernel, stride, dilation, before } = self.window;
-        let first = (lines.start * stride).saturating_sub(before);
-        let last = lines.end.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1;
-        let last = last.saturating_sub(before).min(self.lines[0]);
-        first.min(last)..last
+        self.window.reads(lines, self.lines[0])
     }
 
     /// How many lines of the input so many lines of the result need at most.
     fn span(&self, lines: usize) -> usize {
-        let LineWindow { kernel, stride, dilation, .. } = self.window;
-        (lines.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1).min(self.lines[0])
+        self.window.span(lines, self.lines[0])
     }
 
     /// Bytes of the result without gaps.

@@ -6,14 +6,17 @@
 //!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
 //! * Groups are matmuls of their own, where they are not small ([`grouped`]).
 //! * Windows of 3 × 3 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
-//! * Where the image or the result is planes (NCHW), some pixels at a time are transposed while they are in the cache ([`planes`]).
+//! * Where the image or the result is planes (NCHW), some pixels at a time are transposed while they are in the cache ([`planes`]); where both
+//!   are, nothing is: not where a kernel is one pixel ([`pointwise`]), nor where vectors along lines are fuller than those of filters ([`direct`]).
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
 mod border;
 mod depthwise_integer;
+mod direct;
 pub(crate) mod integer;
 pub(super) mod planes;
+mod pointwise;
 mod run;
 pub(crate) mod winograd;
 
@@ -37,6 +40,7 @@ use crate::formats;
 use crate::gemm::{self, Ahead, Gemm, PANEL, Strided, TileSizes, WinogradTile};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::allocate;
+use crate::window::direct::Direct;
 use planes::{Ends, Planes};
 
 /// With at most this many input channels, images are copied with their border.
@@ -143,6 +147,10 @@ enum Route {
     Windows,
     /// Windows of a copy with its border.
     Bordered,
+    /// A kernel of one pixel, from planes to planes.
+    Pointwise,
+    /// Other kernels, from planes to planes, where vectors along lines are fuller than those of filters.
+    Direct,
 }
 
 /// The numbers of a bound convolution.
@@ -186,6 +194,7 @@ struct Conv {
     tail: Tail,
     zeros: Option<Arc<Buffer>>,
     shape: Option<Shape>,
+    direct: Option<Arc<Direct>>,
     tile_sizes: TileSizes,
     next: Upcoming,
 }
@@ -217,6 +226,7 @@ impl Conv {
             tail,
             zeros: None,
             shape: None,
+            direct: None,
             tile_sizes: TileSizes::DEFAULT,
             next: None,
         })
@@ -241,7 +251,7 @@ impl Conv {
 
     fn shape(&self, cx: &BindCx<'_>, result: &Bound) -> Result<Shape> {
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
-        let planes = Planes::of(x).filter(|_| self.groups == 1);
+        let planes = Planes::of(x);
         let rows = Bound { layout: Layout::dense(x.dims()), ..*x };
         let x = if planes.is_some() { &rows } else { x };
         let ([batch, frames, h, width, c], strides) = Self::volume(x)?;
@@ -261,7 +271,7 @@ impl Conv {
             }
         }
         let rows = result.layout.range(0, result.layout.rank() - 1);
-        let ends = Ends { x: planes, y: Planes::of(result).filter(|_| g == 1) };
+        let ends = Ends { x: planes, y: Planes::of(result) };
         let c_stride = match ends.y {
             Some(_) => o as isize,
             None => rows.flat().ok_or_else(shape_mismatch)?.1,
@@ -273,7 +283,7 @@ impl Conv {
         let winograd = self.winograd(cx, kernel)?;
         let packed = winograd.is_some() || cx.is_packed(self.inputs[1], formats::CONV_WEIGHTS)?;
         let c_stride = if rows.elements() == 1 { o as isize } else { c_stride };
-        Ok(Shape {
+        let mut shape = Shape {
             x: x.at,
             w: w.at,
             bias: bias.map(|b| b.at),
@@ -294,7 +304,16 @@ impl Conv {
             packed,
             worth: false,
             parts: [0; 4],
-        })
+        };
+        if self.dtype == DType::F32 && winograd.is_none() && self.tail.is_simple() {
+            let unpadded = self.window.before == [0; 3] && self.window.after == [0; 3];
+            if kernel == [1; 3] && unpadded && g == 1 {
+                shape.take_pointwise();
+            } else {
+                shape.take_direct();
+            }
+        }
+        Ok(shape)
     }
 
     /// Winograd's algorithm, where the weights are packed for it.
@@ -326,7 +345,8 @@ impl StepKernel for Conv {
         let large = || mismatch("a convolution that is too large");
         s.parts[0] = self.tail.scratch_bytes();
         let all = |planes: Planes| (planes.elements() * self.dtype.size_bytes()).next_multiple_of(64);
-        s.take_whole();
+        self.direct = self.bind_direct(&s).map(Arc::new);
+        s.take_whole(self.groups);
         if let Some(planes) = s.whole.y {
             s.y = At { buffer: cx.scratch, offset: 0 };
             s.parts[0] = all(planes);
@@ -337,7 +357,7 @@ impl StepKernel for Conv {
             let elements = s.batch.checked_mul(s.size[0] * h * w).and_then(|n| n.checked_mul(pixel));
             s.parts[1] = elements.ok_or_else(large)?.next_multiple_of(64);
         }
-        if !s.packed {
+        if !s.packed && s.route != Route::Direct {
             let all = self.group_bytes(&s).and_then(|n| n.checked_mul(self.groups));
             s.parts[2] = all.ok_or_else(large)?;
         }
@@ -345,7 +365,11 @@ impl StepKernel for Conv {
             s.x = At { buffer: cx.scratch, offset: s.parts[..3].iter().sum() };
             s.parts[3] = all(planes);
         }
-        let block = packed_type!(self.dtype, T => s.ends.scratch_bytes::<T>(), _ => 0);
+        let block = match s.route {
+            Route::Pointwise => s.pointwise_scratch(),
+            Route::Direct => self.direct.as_ref().map_or(0, |direct| direct.scratch_bytes()),
+            _ => packed_type!(self.dtype, T => s.ends.scratch_bytes::<T>(), _ => 0),
+        };
         needs.thread_scratch = needs.thread_scratch.max(block);
         needs.shared_scratch = s.parts.iter().sum();
         let rows = s.batch * s.out.iter().product::<usize>();
@@ -379,6 +403,8 @@ impl StepKernel for Conv {
         unsafe {
             match s.winograd {
                 Some(tile) => self.run_winograd(cx, s, tile, zeros.as_ptr().cast()),
+                None if s.route == Route::Pointwise => self.run_pointwise(cx, s),
+                None if s.route == Route::Direct => self.run_direct(cx, s),
                 None => packed_type!(
                     self.dtype,
                     T => self.run_as::<T>(cx, s, zeros.as_ptr().cast()),
@@ -394,7 +420,7 @@ impl StepKernel for Conv {
         let s = self.shape.as_ref()?;
         let row = match s.route {
             Route::Matmul(row) => row,
-            Route::Windows | Route::Bordered => return None,
+            Route::Windows | Route::Bordered | Route::Pointwise | Route::Direct => return None,
         };
         let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1 && s.ends.is_none();
         if !alone || !self.tail.is_epilogue() {

@@ -110,6 +110,12 @@ impl Tail {
         self.0.as_ref().is_none_or(|behind| behind.bound.is_some())
     }
 
+    /// Whether the anchor's kernel adds a bias and applies a function at most.
+    pub(crate) fn is_simple(&self) -> bool {
+        let bound = self.0.as_ref().and_then(|behind| behind.bound.as_ref());
+        bound.is_none_or(|places| places.combine.is_none() && places.spec.alpha == 1.0)
+    }
+
     /// The epilogue for the anchor's kernel.
     pub(crate) fn epilogue<T>(&self, cx: &RunCx<'_, '_>) -> Epilogue<T> {
         self.0.as_ref().and_then(|behind| behind.bound).map_or(Epilogue::NONE, |bound| bound.epilogue(cx))

@@ -1,19 +1,24 @@
 //! Convolution of channels-last images of f32, f16 or bf16 with few channels in a group: depthwise, where every channel has a
 //! kernel of its own (or several), with groups of up to 64 channels, and of images of two to four channels. Results run in vectors of channels.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 
 use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
-use super::conv::planes::Planes;
+use super::conv::planes::{Blocks, Planes};
 use super::epilogue::Tail;
 use super::matmul::is_packed;
 use super::region::{Anchored, EpilogueSpec};
 use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
 use crate::formats;
 use crate::gemm::{Bias, Packed};
+use crate::isa::Isa;
 use crate::layout::{At, Bound, Layout};
 use crate::simd::LANES;
+use crate::window::direct::{Direct, Operands, Order, WeightSteps};
 use crate::window::groups::{takes, takes_image};
 use crate::window::{WindowPass, Windows};
 
@@ -53,6 +58,8 @@ pub(crate) struct Grouped {
     before: [usize; 2],
     tail: Tail,
     bound: Option<Numbers>,
+    /// How it is computed from planes to planes.
+    direct: Option<Arc<Direct>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,8 +74,8 @@ struct Numbers {
     /// Channels of an input pixel, and of a group of them.
     inputs: usize,
     group: usize,
-    /// Where the result is if its channels are planes; it is made of that at `y`.
-    planes: Option<Planes>,
+    /// What of the image and of the result is planes, which some lines at a time are transposed of.
+    planes: [Option<Planes>; 2],
     /// Bytes of packed weights.
     weight_bytes: usize,
     /// Where scratch for the weights begins.
@@ -103,6 +110,7 @@ pub(crate) fn boxed(
         before: pair(&pads[..pads.len() / 2], 0),
         tail: region.map_or(Tail::NONE, Tail::of),
         bound: None,
+        direct: None,
     }))
 }
 
@@ -129,16 +137,15 @@ impl StepKernel for Grouped {
         let (dtype, long) = (self.dtype, self.dtype == DType::F32);
         // A bias behind the convolution is added to the rounded sum.
         let simple = |e: &EpilogueSpec| e.alpha == 1.0 && e.combine.is_none() && (long || e.bias.is_none());
-        let (mut result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
-        let mut scratch = self.tail.scratch_bytes();
-        let planes = Planes::of(&result);
-        if let Some(planes) = &planes {
-            result.at = At { buffer: cx.scratch, offset: scratch };
-            result.layout = Layout::dense(result.dims());
-            scratch += (planes.elements() * dtype.size_bytes()).next_multiple_of(64);
-        }
+        let (result, mut needs) = self.tail.bind(cx, dtype, &simple)?;
+        let scratch = self.tail.scratch_bytes();
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
-        let ([images, h, width, inputs], [n, oh, ow, channels]) = (image(x)?, image(&result)?);
+        let planes = [x, &result].map(Planes::of);
+        // What is planes is dense as soon as it is transposed.
+        let rows = |b: &Bound| image(&Bound { layout: Layout::dense(b.dims()), ..*b });
+        let size = |b: &Bound, planes: Option<Planes>| if planes.is_some() { rows(b) } else { image(b) };
+        let [images, h, width, inputs] = size(x, planes[0])?;
+        let [n, oh, ow, channels] = size(&result, planes[1])?;
         let (group, kernel) = (w.dims()[1], pair(&w.dims()[2..], 1));
         let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
         if n != images
@@ -163,6 +170,22 @@ impl StepKernel for Grouped {
         let weights = packed_elements(w.dims()).and_then(|n| n.checked_mul(dtype.size_bytes()));
         let weight_bytes = weights.ok_or_else(|| mismatch("a convolution that is too large"))?;
         needs.shared_scratch = scratch + if packed { 0 } else { weight_bytes };
+        // A depthwise one would load a vector for each multiply-add.
+        let direct = long && (group > 1 || channels > inputs) && 2 * ow >= ow.next_multiple_of(LANES);
+        self.direct = match planes {
+            [Some(x), Some(y)] if direct => {
+                Direct::new(windows, [inputs, group], [x.steps(), y.steps()], steps(&windows, group), ORDER)
+                    .map(Arc::new)
+            }
+            _ => None,
+        };
+        let lines = Transposed::of(&windows, inputs, planes);
+        let own = match (&self.direct, lines) {
+            (Some(direct), _) => direct.scratch_bytes(),
+            (None, Some(lines)) => lines.elements().iter().sum::<usize>() * dtype.size_bytes(),
+            (None, None) => 0,
+        };
+        needs.thread_scratch = needs.thread_scratch.max(own);
         let nanos = (images * oh * ow * channels * kernel[0] * kernel[1] * group) as f64 * 0.06;
         needs.nanos += nanos;
         let worth = nanos > WORTH_NANOS;
@@ -200,7 +223,8 @@ impl StepKernel for Grouped {
     }
 
     fn lines(&self) -> Option<LineForm> {
-        let s = self.bound.as_ref().filter(|s| s.packed && s.planes.is_none() && self.tail.is_epilogue())?;
+        let s =
+            self.bound.as_ref().filter(|s| s.packed && s.planes == [None; 2] && self.tail.is_epilogue())?;
         let w = &s.windows;
         let size = self.dtype.size_bytes();
         Some(LineForm {
@@ -208,12 +232,7 @@ impl StepKernel for Grouped {
             lines: [w.size[0], w.out[0]],
             bytes: [w.size[1] * s.inputs * size, w.out[1] * w.channels * size],
             dense: [true; 2],
-            window: LineWindow {
-                kernel: w.kernel[0],
-                stride: w.stride[0],
-                dilation: w.dilation[0],
-                before: w.pad[0],
-            },
+            window: line_window(w),
             weights: s.weight_bytes,
             x: s.x,
             y: s.y,
@@ -265,10 +284,147 @@ impl Grouped {
                 to
             };
             let (isa, pass) = (cx.isa, self.pass::<T>(cx, s, weights));
-            cx.parallel(s.worth, s.windows.tasks(), &|range, _| pass.run(isa, range));
-            if let Some(planes) = &s.planes {
-                planes.put_all::<T>(cx, s.worth, pass.output);
+            if let Some(direct) = &self.direct {
+                let of = Operands {
+                    x: pass.input.cast(),
+                    y: pass.output.cast(),
+                    weights: pass.weights.cast(),
+                    bias: pass.bias.map(|bias| bias.cast()),
+                    bias_first: true,
+                    activation: pass.activation,
+                };
+                let run = |range, scratch: *mut u8| direct.run(isa, &of, range, scratch.cast());
+                return cx.parallel(s.worth, direct.tasks(), &run);
             }
+            match Transposed::of(&s.windows, s.inputs, s.planes) {
+                None => cx.parallel(s.worth, s.windows.tasks(), &|range, _| pass.run(isa, range)),
+                Some(lines) => lines.run(cx, s.worth, &pass),
+            }
+        }
+    }
+}
+
+/// The order of sums in `window`.
+const ORDER: Order = Order::ChannelsInLines;
+
+/// Where packed weights are.
+fn steps(w: &Windows, group: usize) -> WeightSteps {
+    let width = w.kernel[1] as isize;
+    if group == 1 {
+        let right = w.channels as isize;
+        let (panel, of_panel) = (usize::MAX, 0);
+        return WeightSteps { panel, of_panel, filter: 1, down: width * right, right, channel: 0 };
+    }
+    let right = LANES as isize;
+    let (channel, down) = (width * right, group as isize * width * right);
+    WeightSteps { panel: LANES, of_panel: w.kernel[0] as isize * down, filter: 1, down, right, channel }
+}
+
+/// The windows along the lines.
+fn line_window(w: &Windows) -> LineWindow {
+    LineWindow { kernel: w.kernel[0], stride: w.stride[0], dilation: w.dilation[0], before: w.pad[0] }
+}
+
+/// A convolution from planes, into planes, or both: some lines of the result at a time.
+#[derive(Debug, Clone, Copy)]
+struct Transposed {
+    windows: Windows,
+    /// Channels of an input pixel.
+    inputs: usize,
+    x: Option<Planes>,
+    y: Option<Planes>,
+    blocks: Blocks,
+}
+
+impl Transposed {
+    /// `None` where nothing is planes.
+    fn of(w: &Windows, inputs: usize, [x, y]: [Option<Planes>; 2]) -> Option<Transposed> {
+        if x.is_none() && y.is_none() {
+            return None;
+        }
+        let (before, behind) =
+            (x.map_or(0, |_| w.size[1] * w.stride[0] * inputs), y.map_or(0, |_| w.out[1] * w.channels));
+        let blocks = Blocks::of_lines(w.images, w.out, before + behind);
+        Some(Transposed { windows: *w, inputs, x, y, blocks })
+    }
+
+    /// Lines of the image that a thread has at a time, in a ring buffer.
+    fn ring(&self) -> usize {
+        let w = &self.windows;
+        line_window(w).span(self.blocks.lines(w.out[1]), w.size[0]).max(1)
+    }
+
+    /// Elements of a thread's scratch: for lines of the image, and of the result.
+    fn elements(&self) -> [usize; 2] {
+        let w = &self.windows;
+        let before = self.x.map_or(0, |_| self.ring() * w.size[1] * self.inputs);
+        let behind = self.y.map_or(0, |_| self.blocks.lines(w.out[1]) * w.out[1] * w.channels);
+        [before.next_multiple_of(2 * LANES), behind]
+    }
+
+    /// Computes the convolution.
+    ///
+    /// # Safety
+    /// As [`WindowPass::run`], but for what is planes; threads must have scratch for so many elements.
+    unsafe fn run<T: Packed>(&self, cx: &mut RunCx<'_, '_>, worth: bool, pass: &WindowPass<T>) {
+        let w = &self.windows;
+        let place = |planes: Option<Planes>| planes.map(|planes| (planes, cx.shared::<T>(planes.at)));
+        let (isa, x, y) = (cx.isa, place(self.x), place(self.y));
+        cx.parallel(worth, self.blocks.len(), &|range, scratch| {
+            let ring = scratch.cast::<T>();
+            let behind = ring.wrapping_add(self.elements()[0]);
+            let mut part = *pass;
+            if x.is_some() {
+                (part.input, part.wrap) = (ring.cast_const(), self.ring());
+            }
+            // The lines before it are in the ring.
+            let mut next = 0;
+            for (image, block) in range.map(|block| self.blocks.place(block)) {
+                let lines = block.start / w.out[1]..block.end / w.out[1];
+                let tasks = image * w.out[0] + lines.start..image * w.out[0] + lines.end;
+                // SAFETY: the caller's promise; blocks are disjoint, and the scratch is the thread's own.
+                unsafe {
+                    if let Some((planes, from)) = &x {
+                        let first = image * w.size[0];
+                        let reads = line_window(w).reads(&lines, w.size[0]);
+                        let new = reads.start.max(next.max(first) - first)..reads.end;
+                        next = first + new.end.max(new.start);
+                        self.fill(isa, planes, from.get(), image, new, ring);
+                    }
+                    if y.is_some() {
+                        part.output = behind.wrapping_sub(tasks.start * w.out[1] * w.channels);
+                    }
+                    part.run(isa, tasks);
+                    if let Some((planes, to)) = &y {
+                        planes.put(isa, to.get(), image, block, behind);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Transposes these lines of an image into the ring.
+    ///
+    /// # Safety
+    /// The planes at `from` must be readable, and the ring be of so many lines.
+    unsafe fn fill<T: Packed>(
+        &self,
+        isa: Isa,
+        planes: &Planes,
+        from: *mut T,
+        image: usize,
+        lines: Range<usize>,
+        ring: *mut T,
+    ) {
+        let (height, width) = (self.windows.size[0], self.windows.size[1]);
+        let mut line = lines.start;
+        while line < lines.end {
+            let at = (image * height + line) % self.ring();
+            let end = lines.end.min(line + self.ring() - at);
+            let to = ring.wrapping_add(at * width * self.inputs);
+            // SAFETY: the caller's promise.
+            unsafe { planes.take(isa, from, image, line * width..end * width, to) };
+            line = end;
         }
     }
 }

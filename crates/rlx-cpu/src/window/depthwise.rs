@@ -2,12 +2,13 @@
 //!
 //! A line is cut into tiles of 8, 7 or 4 positions. The pixels that a tile reads are found once for all channels; those in the padding are
 //! zeros, so that the windows at the edges, which are most of a narrow image's, are computed like all others. A vector of a pixel is loaded
-//! once for all positions of a line of the kernel that it is in. Kernels of other forms, and processors with few registers, take positions
-//! whose windows are within the image together, and the others one by one.
+//! once for all positions of a line of the kernel that it is in. Where windows have gaps, a tile takes every second position (or third, …), and
+//! every second pixel. Kernels of other forms, and processors with few registers, take positions whose windows are within the image together, and
+//! the others one by one.
 
 use std::ops::Range;
 
-use super::{WindowPass, tile_width};
+use super::{WindowPass, spacing, tile_width};
 use crate::gemm::Packed;
 use crate::math::Light;
 use crate::simd::{LANES, Simd};
@@ -26,14 +27,15 @@ const CHANNELS: usize = 1024;
 #[inline(always)]
 pub(super) unsafe fn line<S: Simd, T: Packed>(s: S, pass: &WindowPass<T>, task: usize, light: Option<Light>) {
     let w = &pass.windows;
-    let at = Line { pass, task, light };
+    let apart = spacing(w);
+    let at = Line { pass, task, light, spacing: apart.unwrap_or(1) };
     // SAFETY: the caller's promise.
     unsafe {
         match (w.kernel, w.stride[1]) {
-            _ if S::GEMM_ROWS <= 6 || w.dilation[1] != 1 => at.in_any_form(s),
-            _ if w.channels < LANES => at.in_any_form(s),
-            ([3, 3], 1) => at.in_tiles::<S, 3, 1>(s),
-            ([5, 5], 1) => at.in_tiles::<S, 5, 1>(s),
+            _ if S::GEMM_ROWS <= 6 || apart.is_none() => at.in_any_form(s),
+            _ if w.channels < LANES || w.kernel[0] > MOST[0] => at.in_any_form(s),
+            ([_, 3], 1) => at.in_tiles::<S, 3, 1>(s),
+            ([_, 5], 1) => at.in_tiles::<S, 5, 1>(s),
             // Neighbouring windows share less: what is gained is at the edges.
             ([5, 5], 2) if w.out[1] <= 8 => at.in_tiles::<S, 5, 2>(s),
             _ => at.in_any_form(s),
@@ -46,45 +48,57 @@ struct Line<'a, T> {
     pass: &'a WindowPass<T>,
     task: usize,
     light: Option<Light>,
+    /// From one position of a tile to the next.
+    spacing: usize,
 }
 
 impl<T: Packed> Line<'_, T> {
     /// Computes the line in tiles of equal width. The last one may begin before the end of the one before it; what both compute is the same.
     ///
     /// # Safety
-    /// As [`line`]; windows have KERNEL lines of as many pixels without gaps, STRIDE apart, and channels fill a vector.
+    /// As [`line`]; windows have KERNEL pixels in a line, without gaps where their step is STRIDE, and channels fill a vector.
     #[inline(always)]
     unsafe fn in_tiles<S: Simd, const KERNEL: usize, const STRIDE: usize>(&self, s: S) {
         let width = self.pass.windows.out[1];
-        // SAFETY: the caller's promise; a tile is at most as wide as the line.
-        unsafe {
-            match tile_width(width, [8, 7, 4]) {
-                Some(8) => self.tiles::<S, 8, KERNEL, STRIDE>(s),
-                Some(7) => self.tiles::<S, 7, KERNEL, STRIDE>(s),
-                Some(_) => self.tiles::<S, 4, KERNEL, STRIDE>(s),
-                None => self.in_any_form(s),
+        for first in 0..self.spacing.min(width) {
+            // SAFETY: the caller's promise; a tile is at most as wide as what it is of.
+            unsafe {
+                match tile_width(width / self.spacing, [8, 7, 4]) {
+                    Some(8) => self.tiles::<S, 8, KERNEL, STRIDE>(s, first),
+                    Some(7) => self.tiles::<S, 7, KERNEL, STRIDE>(s, first),
+                    Some(_) => self.tiles::<S, 4, KERNEL, STRIDE>(s, first),
+                    None => return self.in_any_form(s),
+                }
             }
         }
     }
 
-    /// Computes the line, at least N positions, N at a time. The last vector of channels may begin within the one before it, too.
+    /// Computes the positions from `first` on that are `spacing` apart, at least N, N at a time. The last vector of channels may begin within
+    /// the one before it, too.
     ///
     /// # Safety
     /// As [`Line::in_tiles`].
     #[inline(always)]
-    unsafe fn tiles<S: Simd, const N: usize, const KERNEL: usize, const STRIDE: usize>(&self, s: S) {
+    unsafe fn tiles<S: Simd, const N: usize, const KERNEL: usize, const STRIDE: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) {
         let w = &self.pass.windows;
-        let (c, width, whole) = (w.channels, w.out[1], w.whole(1));
+        let (c, spacing, whole) = (w.channels, self.spacing, w.whole(1));
+        let positions = (w.out[1] - first).div_ceil(spacing);
         let (rows, _) = self.pass.rows(self.task);
-        for tile in 0..width.div_ceil(N) {
-            let x = (tile * N).min(width - N);
+        for tile in 0..positions.div_ceil(N) {
+            let x = first + (tile * N).min(positions - N) * spacing;
             // SAFETY: the caller's promise; all pixels are within the image or zeros.
             unsafe {
-                if whole.contains(&x) && whole.contains(&(x + N - 1)) {
+                if whole.contains(&x) && whole.contains(&(x + (N - 1) * spacing)) {
                     let starts = self.starts(x * STRIDE - w.pad[1]);
+                    let apart = spacing * c;
                     for ch in (0..c).step_by(LANES) {
                         let ch = ch.min(c - LANES);
-                        let pixel = |line: usize, i: usize| starts[line].wrapping_add(ch).wrapping_add(i * c);
+                        let pixel =
+                            |line: usize, i: usize| starts[line].wrapping_add(ch).wrapping_add(i * apart);
                         self.tile::<S, N, KERNEL, STRIDE>(s, pixel, &rows, x, ch);
                     }
                     continue;
@@ -128,7 +142,7 @@ impl<T: Packed> Line<'_, T> {
         for (pixels, start) in pixels.iter_mut().zip(self.starts(0)) {
             for (i, pixel) in pixels.iter_mut().enumerate().take((N - 1) * STRIDE + KERNEL) {
                 // Negative positions become huge.
-                let at = (left + i as isize) as usize;
+                let at = (left + (i * self.spacing) as isize) as usize;
                 if at < w.size[1] {
                     *pixel = start.wrapping_add(at * w.channels);
                 }
@@ -168,7 +182,7 @@ impl<T: Packed> Line<'_, T> {
                     }
                 }
             }
-            self.write(s, x, ch, LANES, acc);
+            self.write(s, [x, self.spacing], ch, LANES, acc);
         }
     }
 
@@ -185,7 +199,7 @@ impl<T: Packed> Line<'_, T> {
         }
     }
 
-    /// Writes the sums of the positions from `x` on.
+    /// Writes the sums of the positions from `x` on, so far apart.
     ///
     /// # Safety
     /// The output must be writable there.
@@ -193,7 +207,7 @@ impl<T: Packed> Line<'_, T> {
     unsafe fn write<S: Simd, const N: usize>(
         &self,
         s: S,
-        x: usize,
+        [x, spacing]: [usize; 2],
         ch: usize,
         lanes: usize,
         mut acc: [S::F; N],
@@ -206,7 +220,7 @@ impl<T: Packed> Line<'_, T> {
                 function.apply::<S, T>(s, &mut acc);
             }
             for (i, x) in acc.into_iter().enumerate() {
-                T::store_sum(s, out.add(i * w.channels), lanes, x);
+                T::store_sum(s, out.add(i * spacing * w.channels), lanes, x);
             }
         }
     }
@@ -302,7 +316,7 @@ impl<T: Packed> Line<'_, T> {
                 line = pass.below(line);
             }
             for (v, acc) in acc.into_iter().enumerate() {
-                self.write(s, at.x, ch + v * LANES, lanes, acc);
+                self.write(s, [at.x, 1], ch + v * LANES, lanes, acc);
             }
         }
     }

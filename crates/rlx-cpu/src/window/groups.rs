@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use super::{WindowPass, Windows, tile_width};
+use super::{WindowPass, Windows, spacing, tile_width};
 use crate::gemm::Packed;
 use crate::math::{Light, Unary};
 use crate::simd::{LANES, Simd};
@@ -130,7 +130,8 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     // A number where it is known: there is nothing to ask for each vector then.
     let lanes = if WHOLE { LANES } else { w.channels - ch };
     let first = ch / filters(pass) * pass.group;
-    let mut v = Vectors { pass, task, ch, lanes, light, first, offsets: [0; LANES] };
+    let spacing = spacing(w).unwrap_or(1);
+    let mut v = Vectors { pass, task, ch, lanes, light, first, offsets: [0; LANES], spacing };
     // SAFETY: the caller's promise.
     unsafe {
         if is_within(pass) {
@@ -164,17 +165,23 @@ struct Vectors<'a, T> {
     first: usize,
     /// How far behind it the first input of each lane's group is, where those are several groups.
     offsets: [i32; LANES],
+    /// From one position of a tile to the next.
+    spacing: usize,
 }
 
-/// Computes a line in tiles of equal width. The last one may begin before the end of the one before it; what both compute is the same.
+/// Computes a line in tiles of equal width. The last one may begin before the end of the one before it; what both compute is the same. Where
+/// windows have gaps, every second position (or third, …) makes a line of its own, whose windows have none.
 macro_rules! in_tiles {
     ($s:expr, $v:expr, $source:ty, $vectors:ident, $kernel:literal, $stride:literal; $($n:literal)*) => {{
-        let width = $v.pass.windows.out[1];
-        match tile_width(width, [$($n),*]) {
-            $(Some($n) => for at in 0..width.div_ceil($n) {
-                let x = (at * $n).min(width - $n);
-                // SAFETY: the caller's promise.
-                unsafe { tile::<S, T, $source, $n, $vectors, $kernel, $stride>($s, $v, x) };
+        let (width, spacing) = ($v.pass.windows.out[1], $v.spacing);
+        match tile_width(width / spacing, [$($n),*]) {
+            $(Some($n) => for first in 0..spacing {
+                let positions = (width - first).div_ceil(spacing);
+                for at in 0..positions.div_ceil($n) {
+                    let x = first + (at * $n).min(positions - $n) * spacing;
+                    // SAFETY: the caller's promise.
+                    unsafe { tile::<S, T, $source, $n, $vectors, $kernel, $stride>($s, $v, x) };
+                }
             },)*
             // SAFETY: the caller's promise.
             _ => unsafe { in_any_form::<S, T, $source, $vectors>($s, $v) },
@@ -210,9 +217,9 @@ unsafe fn within<S: Simd, T: Packed, const V: usize>(s: S, v: &Vectors<'_, T>) {
     }
 }
 
-/// The pixels in a line of windows without gaps, and their step.
+/// The pixels in a line of windows, and their step, where there are tiles of positions whose windows have no gaps.
 fn dense(w: &Windows) -> Option<(usize, usize)> {
-    (w.dilation[1] == 1).then_some((w.kernel[1], w.stride[1]))
+    spacing(w).map(|_| (w.kernel[1], w.stride[1]))
 }
 
 /// Zeros that stand for the inputs of a vector where those are in the padding: a group's, or of neighbouring groups a vector more than one's.
@@ -221,7 +228,8 @@ static ZEROS: [u32; LARGEST + LANES] = [0; LARGEST + LANES];
 /// The most pixels that a tile reads of a line: of 8 windows of 3 that are 2 apart.
 const MOST_PIXELS: usize = 17;
 
-/// Computes N neighbouring output positions of V vectors, whose inputs are the same where V is 2, by windows without gaps in a line. Each pixel is brought to the lanes once for all positions that it is in.
+/// Computes N output positions of V vectors, whose inputs are the same where V is 2, by windows without gaps in a line (of every pixel, or of those
+/// that are `spacing` apart). Each pixel is brought to the lanes once for all positions that it is in.
 #[inline(always)]
 unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, const STRIDE: usize>(
     s: S,
@@ -245,7 +253,7 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
             let mut pixels = [zeros; MOST_PIXELS];
             for (i, pixel) in pixels.iter_mut().enumerate().take(count) {
                 // Negative positions become huge.
-                let at = (left + i as isize) as usize;
+                let at = (left + (i * v.spacing) as isize) as usize;
                 if at < w.size[1] {
                     *pixel = pass.input.wrapping_add((line * w.size[1] + at) * c);
                 }
@@ -276,7 +284,7 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
             }
             line = pass.below(line);
         }
-        v.write(s, x, acc);
+        v.write(s, x, v.spacing, acc);
     }
 }
 
@@ -334,7 +342,7 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
             }
             line = pass.below(line);
         }
-        v.write(s, x, acc);
+        v.write(s, x, 1, acc);
     }
     N
 }
@@ -419,12 +427,18 @@ impl<T: Packed> Vectors<'_, T> {
         acc
     }
 
-    /// Writes the sums of the positions from `x` on.
+    /// Writes the sums of the positions from `x` on, so far apart.
     ///
     /// # Safety
     /// The output must be writable there.
     #[inline(always)]
-    unsafe fn write<S: Simd, const N: usize, const V: usize>(&self, s: S, x: usize, mut acc: [[S::F; N]; V]) {
+    unsafe fn write<S: Simd, const N: usize, const V: usize>(
+        &self,
+        s: S,
+        x: usize,
+        spacing: usize,
+        mut acc: [[S::F; N]; V],
+    ) {
         let w = &self.pass.windows;
         // SAFETY: the caller's promise.
         unsafe {
@@ -434,7 +448,7 @@ impl<T: Packed> Vectors<'_, T> {
             }
             for (v, acc) in acc.into_iter().enumerate() {
                 for (i, x) in acc.into_iter().enumerate() {
-                    T::store_sum(s, out.add(i * w.channels + v * LANES), self.lanes, x);
+                    T::store_sum(s, out.add(i * spacing * w.channels + v * LANES), self.lanes, x);
                 }
             }
         }

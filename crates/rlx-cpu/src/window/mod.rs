@@ -4,6 +4,7 @@
 //! one image. 16-bit floats are widened as they are read and rounded as they are written. The sum of a window is taken in ascending kernel position.
 
 mod depthwise;
+pub(crate) mod direct;
 pub(crate) mod groups;
 
 use std::ops::Range;
@@ -137,6 +138,13 @@ impl<T: Packed> WindowPass<T> {
     }
 }
 
+/// How far apart the positions of a tile are, whose windows are those of neighbours without gaps then: as far as the pixels of a window. None
+/// if windows have gaps and a step besides.
+#[inline(always)]
+fn spacing(w: &Windows) -> Option<usize> {
+    (w.dilation[1] == 1 || w.stride[1] == 1).then_some(w.dilation[1])
+}
+
 /// Of these widths of tiles, the one that covers a line of so many positions with the fewest; none if all are wider than the line.
 #[inline(always)]
 fn tile_width<const N: usize>(positions: usize, widths: [usize; N]) -> Option<usize> {
@@ -251,6 +259,25 @@ mod tests {
             let (images, channels) = (1 + rng.below(2), f * (1 + rng.below(40usize.div_ceil(f))));
             let windows = Windows { images, size, channels, out: [oh, ow], kernel, stride, dilation, pad };
             check(&mut rng, windows, [g, f], round);
+        }
+    }
+
+    #[test]
+    fn positions_between_which_windows_have_gaps_are_tiles_of_their_own() {
+        let mut rng = Rng::new(53);
+        for round in 0..120 {
+            let [g, f] = [[1, 1], [1, 1], [2, 17], [16, 16]][round % 4];
+            let (kernel, dilation) = ([1 + rng.below(5), [3, 3, 5][rng.below(3)]], 2 + rng.below(4));
+            let (size, pad) = ([5 + rng.below(4), dilation * 4 + rng.below(40)], rng.below(5));
+            let out = [size[0] + 4 - kernel[0] + 1, size[1] + 2 * pad - (kernel[1] - 1) * dilation];
+            let channels = f * (1 + rng.below(40usize.div_ceil(f)));
+            let (stride, dilation, pad) = ([1; 2], [1, dilation], [2, pad]);
+            check(
+                &mut rng,
+                Windows { images: 1, size, channels, out, kernel, stride, dilation, pad },
+                [g, f],
+                round,
+            );
         }
     }
 

@@ -29,14 +29,14 @@ const FEWEST: usize = 8;
 /// Where the planes of images are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planes {
-    at: At,
-    images: usize,
+    pub(crate) at: At,
+    pub(super) images: usize,
     /// Pixels of an image.
-    pixels: usize,
-    channels: usize,
+    pub(super) pixels: usize,
+    pub(super) channels: usize,
     /// Elements from one image to the next, and from one plane to the next.
-    image: usize,
-    plane: usize,
+    pub(super) image: usize,
+    pub(super) plane: usize,
 }
 
 impl Planes {
@@ -54,6 +54,11 @@ impl Planes {
         (step == 1 || pixels == 1).then_some(planes)
     }
 
+    /// Elements from one image to the next, and from one plane to the next.
+    pub(crate) fn steps(&self) -> [usize; 2] {
+        [self.image, self.plane]
+    }
+
     /// Elements of all images.
     pub(crate) fn elements(&self) -> usize {
         self.images * self.pixels * self.channels
@@ -63,7 +68,7 @@ impl Planes {
     ///
     /// # Safety
     /// Rows must be readable, and the planes at `to` writable there.
-    unsafe fn put<T: Packed>(
+    pub(crate) unsafe fn put<T: Packed>(
         &self,
         isa: Isa,
         to: *mut T,
@@ -81,7 +86,7 @@ impl Planes {
     ///
     /// # Safety
     /// The planes at `from` must be readable there, and rows writable.
-    unsafe fn take<T: Packed>(
+    pub(crate) unsafe fn take<T: Packed>(
         &self,
         isa: Isa,
         from: *const T,
@@ -148,11 +153,11 @@ unsafe fn turn<T: Packed>(
 
 /// How the pixels of images are divided.
 #[derive(Debug, Clone, Copy)]
-struct Blocks {
-    images: usize,
-    pixels: usize,
+pub(crate) struct Blocks {
+    pub(super) images: usize,
+    pub(super) pixels: usize,
     /// Pixels of a block.
-    rows: usize,
+    pub(super) rows: usize,
 }
 
 impl Blocks {
@@ -163,17 +168,44 @@ impl Blocks {
         Blocks { images: planes.images, pixels: planes.pixels, rows: rows.max(LEAST) }
     }
 
+    /// Whole lines of `width` pixels of the result, where so many elements are held for each of them: at least [`FEWEST`] blocks, if there are
+    /// as many lines.
+    pub(crate) fn of_lines(images: usize, [lines, width]: [usize; 2], elements: usize) -> Blocks {
+        let fitting = BLOCK / (elements * size_of::<f32>()).max(1);
+        let share = (images * lines).div_ceil(FEWEST).min(lines);
+        Blocks { images, pixels: lines * width, rows: fitting.clamp(1, share.max(1)) * width }
+    }
+
+    /// Lines of so many pixels in a block.
+    pub(crate) fn lines(&self, width: usize) -> usize {
+        self.rows / width.max(1)
+    }
+
     fn of_image(&self) -> usize {
-        self.pixels.div_ceil(self.rows)
+        self.pixels.div_ceil(self.rows.max(1))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.images * self.of_image()
+    }
+
+    /// The image of a block, and the pixels.
+    pub(crate) fn place(&self, block: usize) -> (usize, Range<usize>) {
+        let (image, first) = (block / self.of_image(), block % self.of_image() * self.rows);
+        (image, first..self.pixels.min(first + self.rows))
     }
 
     /// Runs `f` for all blocks: a thread's scratch, the image, and the pixels.
-    fn each(&self, cx: &mut RunCx<'_, '_>, worth: bool, f: &(impl Fn(*mut u8, usize, Range<usize>) + Sync)) {
-        let blocks = self.of_image();
-        cx.parallel(worth, self.images * blocks, &|range, scratch| {
-            for task in range {
-                let (image, first) = (task / blocks, task % blocks * self.rows);
-                f(scratch, image, first..self.pixels.min(first + self.rows));
+    pub(super) fn each(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        worth: bool,
+        f: &(impl Fn(*mut u8, usize, Range<usize>) + Sync),
+    ) {
+        cx.parallel(worth, self.len(), &|range, scratch| {
+            for (image, pixels) in range.map(|block| self.place(block)) {
+                f(scratch, image, pixels);
             }
         });
     }
@@ -202,7 +234,7 @@ impl Ends {
 
     /// Whether images are large enough to be computed block by block.
     pub(super) fn are_large(&self) -> bool {
-        self.blocks().is_some_and(|(blocks, _)| blocks.images * blocks.of_image() >= FEWEST)
+        self.blocks().is_some_and(|(blocks, _)| blocks.len() >= FEWEST)
     }
 
     /// Bytes of a thread's scratch.
@@ -213,14 +245,17 @@ impl Ends {
 
 impl Shape {
     /// Sees what of the planes is transposed as a whole.
-    pub(super) fn take_whole(&mut self) {
+    pub(super) fn take_whole(&mut self, groups: usize) {
+        if matches!(self.route, Route::Pointwise | Route::Direct) {
+            return;
+        }
         if !matches!(self.route, Route::Matmul(_)) {
             self.whole.x = self.ends.x.take();
         }
         if self.winograd.is_some() {
             self.whole.y = self.ends.y.take();
         }
-        if !self.ends.are_large() {
+        if groups > 1 || !self.ends.are_large() {
             let Ends { x, y } = std::mem::replace(&mut self.ends, Ends::NONE);
             self.whole = Ends { x: self.whole.x.or(x), y: self.whole.y.or(y) };
         }

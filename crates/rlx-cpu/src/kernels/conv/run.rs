@@ -46,7 +46,7 @@ impl Conv {
     ///
     /// # Safety
     /// As [`Conv::run_as`].
-    unsafe fn weights_at<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
+    pub(super) unsafe fn weights_at<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
         if s.packed {
             return cx.shared(s.w);
         }
@@ -142,6 +142,7 @@ impl Conv {
                     let gemm = self.gemm(cx, s, group, b, windows);
                     self.multiply(cx, s, &gemm);
                 }
+                Route::Pointwise | Route::Direct => unreachable!("they have ways of their own"),
                 Route::Matmul(row_stride) => {
                     let rows = Strided { ptr: input, row_stride };
                     let gemm = self.gemm(cx, s, group, b, rows);

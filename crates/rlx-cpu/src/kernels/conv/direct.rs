@@ -1,0 +1,107 @@
+//! Windows of several pixels from planes to planes (NCHW), by [`Direct`] convolution: vectors run along the lines, and nothing is transposed.
+
+use super::{Conv, Route, Shape};
+use crate::gemm::{Bias, PANEL};
+use crate::kernels::RunCx;
+use crate::simd::LANES;
+use crate::window::Windows;
+use crate::window::direct::{Direct, Operands, Order, WeightSteps};
+
+/// Multiply-adds of vectors, for each pixel: those that transposing an element takes as long as, and copying one.
+const TRANSPOSING: f64 = 1.0;
+const COPYING: f64 = 0.2;
+
+/// How much longer multiply-adds of this module take than those of a matmul: lines end within vectors, and vectors begin within cache lines.
+const SLOWER: f64 = 1.15;
+
+impl Shape {
+    /// Takes the way of this module, where both ends are planes, and it has less to do than a matmul of windows.
+    pub(super) fn take_direct(&mut self) {
+        let image = self.kernel[0] == 1 && self.size[0] == 1 && self.out[0] == 1;
+        if image && self.ends.x.is_some() && self.ends.y.is_some() && self.direct_cost() < self.matmul_cost()
+        {
+            self.route = Route::Direct;
+        }
+    }
+
+    fn depth(&self) -> f64 {
+        (self.kernel.iter().product::<usize>() * self.channels) as f64
+    }
+
+    /// Multiply-adds of vectors of filters for a pixel of the result of a group.
+    fn matmul_cost(&self) -> f64 {
+        let moved = TRANSPOSING * (self.channels + self.filters) as f64;
+        self.depth() * self.filters.div_ceil(LANES) as f64 + moved
+    }
+
+    /// Multiply-adds of vectors of pixels for a pixel of the result of a group.
+    fn direct_cost(&self) -> f64 {
+        let filled = self.out[2] as f64 / self.out[2].next_multiple_of(LANES).max(1) as f64;
+        SLOWER * self.depth() * self.filters as f64 / LANES as f64 / filled + COPYING * self.channels as f64
+    }
+}
+
+impl Conv {
+    /// What runs, if the route is this module's.
+    pub(super) fn bind_direct(&self, s: &Shape) -> Option<Direct> {
+        let (x, y) = (s.ends.x.filter(|_| s.route == Route::Direct)?, s.ends.y?);
+        let w = &self.window;
+        let windows = Windows {
+            images: s.batch,
+            size: [s.size[1], s.size[2]],
+            channels: s.filters * self.groups,
+            out: [s.out[1], s.out[2]],
+            kernel: [s.kernel[1], s.kernel[2]],
+            stride: [w.stride[1], w.stride[2]],
+            dilation: [w.dilation[1], w.dilation[2]],
+            pad: [w.before[1], w.before[2]],
+        };
+        let inputs = [s.channels * self.groups, s.channels];
+        Direct::new(windows, inputs, [x.steps(), y.steps()], self.steps(s), Order::ChannelsLast)
+    }
+
+    /// Where the weights are: in panels, or as they were given.
+    fn steps(&self, s: &Shape) -> WeightSteps {
+        if s.packed {
+            let (channel, of_tap) = (PANEL as isize, (s.channels * PANEL) as isize);
+            let down = s.kernel[2] as isize * of_tap;
+            let of_panel = s.kernel[1] as isize * down;
+            return WeightSteps { panel: PANEL, of_panel, filter: 1, down, right: of_tap, channel };
+        }
+        let (&[filter, channel, ref window @ ..], panel) = (s.weights.strides(), usize::MAX) else {
+            return WeightSteps { panel: usize::MAX, of_panel: 0, filter: 0, down: 0, right: 0, channel: 0 };
+        };
+        let (down, right) = match *window {
+            [down, right] => (down, right),
+            [right] => (0, right),
+            _ => (0, 0),
+        };
+        WeightSteps { panel, of_panel: 0, filter, down, right, channel }
+    }
+
+    /// Computes the convolution.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`](crate::kernels::StepKernel::run); the operands must be of f32.
+    pub(super) unsafe fn run_direct(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
+        let Some(direct) = &self.direct else { return };
+        let epilogue = self.epilogue::<f32>(cx, s, 0);
+        let bias = match epilogue.bias {
+            Bias::None => None,
+            Bias::PerColumn(p) | Bias::OfSum(p) | Bias::PerRow(p) => Some(p),
+        };
+        let of = Operands {
+            x: cx.ptr(s.x),
+            y: cx.ptr(s.y),
+            weights: cx.ptr(s.w),
+            bias,
+            bias_first: false,
+            activation: epilogue.activation,
+        };
+        let isa = cx.isa;
+        cx.parallel(s.worth, direct.tasks(), &|range, scratch| {
+            // SAFETY: the caller's promise; threads have the scratch that was asked for.
+            unsafe { direct.run(isa, &of, range, scratch.cast()) }
+        });
+    }
+}

@@ -1,0 +1,403 @@
+//! Direct convolution from planes to planes (NCHW): vectors run along the lines of the result, so it does not matter how many channels and
+//! filters a group has, and nothing is transposed.
+//!
+//! A task is some lines of the result of one group of an image. The lines that it reads are copied into scratch with their border; with a step of
+//! two, even columns first and odd ones behind them, so what sixteen neighbouring positions read is sixteen neighbours whatever the step is. A tile is
+//! some filters of some vectors of positions: for F·N multiply-adds, N vectors are loaded and F weights.
+//!
+//! The sum of a window is taken in the order of the kernel that it stands in for ([`Order`]), and so has its bits.
+
+use std::ops::Range;
+
+use super::Windows;
+use crate::gemm::each_row;
+use crate::isa::{Isa, Kernel};
+use crate::math::{self, Light, Unary};
+use crate::simd::{LANES, Simd};
+
+/// Bytes of the lines that a task copies.
+const BLOCK: usize = 256 << 10;
+
+/// Tasks of an image, where it has as many lines: work for threads.
+const FEWEST: usize = 8;
+
+/// Vectors of positions of a task, where it is not an image: whole tiles of every form.
+const LEAST: usize = 24;
+
+/// In which order a window's products are summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Lines of the kernel, channels, positions of a line.
+    ChannelsInLines,
+    /// Positions of the kernel, channels.
+    ChannelsLast,
+}
+
+/// Where weights are: elements from one to another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WeightSteps {
+    /// Filters that are `filter` apart, and from so many to the next so many.
+    pub(crate) panel: usize,
+    pub(crate) of_panel: isize,
+    pub(crate) filter: isize,
+    /// To the next line of the kernel, the next position, and the next channel.
+    pub(crate) down: isize,
+    pub(crate) right: isize,
+    pub(crate) channel: isize,
+}
+
+/// A convolution, bound to sizes.
+#[derive(Debug, Clone)]
+pub(crate) struct Direct {
+    windows: Windows,
+    /// Channels and filters of a group, and how many groups there are.
+    group: usize,
+    filters: usize,
+    groups: usize,
+    /// Elements from one image to the next, and from one plane to the next, of the image and of the result.
+    x: [usize; 2],
+    y: [usize; 2],
+    weights: WeightSteps,
+    /// Lines of the result in a task, and what they read.
+    lines: usize,
+    reads: usize,
+    /// Columns of a line of scratch with the same remainder by the step.
+    columns: usize,
+    /// How far each kernel position is behind the first one, in scratch and in the weights: three loops, the outermost first.
+    loops: [Vec<[isize; 2]>; 3],
+}
+
+/// The operands of a [`Direct`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operands {
+    pub(crate) x: *const f32,
+    pub(crate) y: *mut f32,
+    pub(crate) weights: *const f32,
+    pub(crate) bias: Option<*const f32>,
+    /// Whether sums start from the bias, rather than that it is added to them.
+    pub(crate) bias_first: bool,
+    pub(crate) activation: Option<Unary>,
+}
+
+// SAFETY: plain addresses; `Direct::run`, which uses them, is unsafe and says what must hold across threads.
+unsafe impl Send for Operands {}
+// SAFETY: as above.
+unsafe impl Sync for Operands {}
+
+impl Direct {
+    /// The convolution of `group` channels for each filter; `None` if there is nothing to do.
+    pub(crate) fn new(
+        windows: Windows,
+        [inputs, group]: [usize; 2],
+        [x, y]: [[usize; 2]; 2],
+        weights: WeightSteps,
+        order: Order,
+    ) -> Option<Direct> {
+        let w = &windows;
+        let groups = inputs.checked_div(group)?;
+        let filters = w.channels.checked_div(groups)?;
+        let step = w.stride[1];
+        let columns = w.out[1].next_multiple_of(LANES) + w.kernel[1].saturating_sub(1) * w.dilation[1] / step;
+        let line = columns * step;
+        let reach = w.kernel[0].saturating_sub(1) * w.dilation[0] + 1;
+        // As many lines as fit, or those of a few tasks where each reads little more than it writes.
+        let fitting =
+            (BLOCK / (group * line * size_of::<f32>()).max(1)).saturating_sub(reach) / w.stride[0] + 1;
+        let share = w.out[0].div_ceil(FEWEST.div_ceil(w.images * groups)).max(2 * reach);
+        let whole = LEAST.div_ceil(w.out[1].div_ceil(LANES).max(1));
+        let lines = fitting.max(reach).min(share).max(whole).min(w.out[0]).max(1);
+        let reads = (lines - 1) * w.stride[0] + reach;
+        let each = |count: usize, of: &dyn Fn(usize) -> usize, step: isize| -> Vec<[isize; 2]> {
+            (0..count).map(|i| [of(i) as isize, i as isize * step]).collect()
+        };
+        let down = each(w.kernel[0], &|i| i * w.dilation[0] * line, weights.down);
+        let right = each(
+            w.kernel[1],
+            &|i| i * w.dilation[1] % step * columns + i * w.dilation[1] / step,
+            weights.right,
+        );
+        let channels = each(group, &|i| i * reads * line, weights.channel);
+        let loops = match order {
+            Order::ChannelsInLines => [down, channels, right],
+            Order::ChannelsLast => [down, right, channels],
+        };
+        let any = w.images * groups * filters * w.out[0] * w.out[1] > 0;
+        any.then_some(Direct { windows, group, filters, groups, x, y, weights, lines, reads, columns, loops })
+    }
+
+    /// Bytes of a thread's scratch.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        let elements = self.group * self.reads * self.windows.stride[1] * self.columns;
+        // A vector may begin with the last column.
+        (elements + LANES) * size_of::<f32>()
+    }
+
+    /// How many tasks there are.
+    pub(crate) fn tasks(&self) -> usize {
+        self.windows.images * self.groups * self.windows.out[0].div_ceil(self.lines)
+    }
+
+    /// Computes some of the tasks.
+    ///
+    /// # Safety
+    /// Images, weights and bias must be readable and the result writable for their extents, the scratch have [`Direct::scratch_bytes`]; the result must
+    /// overlap nothing else. No two threads may run the same task at once.
+    pub(crate) unsafe fn run(&self, isa: Isa, of: &Operands, tasks: Range<usize>, scratch: *mut f32) {
+        isa.run(Tasks { direct: self, of, tasks, scratch });
+    }
+
+    /// The first weight of a filter.
+    #[inline(always)]
+    fn weight(&self, from: *const f32, filter: usize) -> *const f32 {
+        let w = &self.weights;
+        let (panel, lane) = (filter / w.panel, filter % w.panel);
+        from.wrapping_offset(panel as isize * w.of_panel + lane as isize * w.filter)
+    }
+}
+
+struct Tasks<'a> {
+    direct: &'a Direct,
+    of: &'a Operands,
+    tasks: Range<usize>,
+    scratch: *mut f32,
+}
+
+impl Kernel for Tasks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Tasks { direct, of, tasks, scratch } = self;
+        let w = &direct.windows;
+        let blocks = w.out[0].div_ceil(direct.lines);
+        for task in tasks {
+            let (image, group, first) =
+                (task / blocks / direct.groups, task / blocks % direct.groups, task % blocks * direct.lines);
+            let lines = first..w.out[0].min(first + direct.lines);
+            let part = Part { direct, of, image, group, lines, scratch };
+            // SAFETY: `Direct::run`'s promises.
+            unsafe {
+                part.copy();
+                part.compute(s);
+            }
+        }
+    }
+}
+
+/// The lines of one task.
+struct Part<'a> {
+    direct: &'a Direct,
+    of: &'a Operands,
+    image: usize,
+    group: usize,
+    lines: Range<usize>,
+    scratch: *mut f32,
+}
+
+impl Part<'_> {
+    /// Copies what is read, with its border.
+    ///
+    /// # Safety
+    /// As [`Direct::run`].
+    #[inline(always)]
+    unsafe fn copy(&self) {
+        let d = self.direct;
+        let (w, columns) = (&d.windows, d.columns);
+        let (step, [height, width], [top, left]) = (w.stride[1], w.size, w.pad);
+        for channel in 0..d.group {
+            let plane = self.image * d.x[0] + (self.group * d.group + channel) * d.x[1];
+            for line in 0..d.reads {
+                // Lines above the image become huge.
+                let y = (self.lines.start * w.stride[0] + line).wrapping_sub(top);
+                for rest in 0..step {
+                    // SAFETY: a line of scratch, and columns of the image within it.
+                    unsafe {
+                        let at = ((channel * d.reads + line) * step + rest) * columns;
+                        let to = std::slice::from_raw_parts_mut(self.scratch.add(at), columns);
+                        let end = (width + left).saturating_sub(rest).div_ceil(step).min(columns);
+                        let start = left.saturating_sub(rest).div_ceil(step).min(end);
+                        if y >= height || start == end {
+                            to.fill(0.0);
+                            continue;
+                        }
+                        let from = self.of.x.add(plane + y * width + rest + start * step - left);
+                        let inside = &mut to[start..end];
+                        match step {
+                            1 => std::ptr::copy_nonoverlapping(from, inside.as_mut_ptr(), inside.len()),
+                            // A number that is known, for which compilers have vectors.
+                            2 => {
+                                for (i, to) in inside.iter_mut().enumerate() {
+                                    *to = *from.add(2 * i);
+                                }
+                            }
+                            _ => {
+                                for (i, to) in inside.iter_mut().enumerate() {
+                                    *to = *from.add(step * i);
+                                }
+                            }
+                        }
+                        to[..start].fill(0.0);
+                        to[end..].fill(0.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Computes all filters, as many at a time as there are registers for.
+    ///
+    /// # Safety
+    /// As [`Direct::run`]; what is read must be in scratch.
+    #[inline(always)]
+    unsafe fn compute<S: Simd>(&self, s: S) {
+        let mut filter = 0;
+        while filter < self.direct.filters {
+            let left = self.direct.filters - filter;
+            // SAFETY: the caller's promise.
+            filter += unsafe {
+                if const { S::GEMM_ROWS > 6 } {
+                    match left {
+                        8.. => self.tiles::<S, 8, 3>(s, filter),
+                        6.. => self.tiles::<S, 6, 4>(s, filter),
+                        4.. => self.tiles::<S, 4, 6>(s, filter),
+                        2.. => self.tiles::<S, 2, 8>(s, filter),
+                        _ => self.tiles::<S, 1, 8>(s, filter),
+                    }
+                } else {
+                    match left {
+                        2.. => self.tiles::<S, 2, 3>(s, filter),
+                        _ => self.tiles::<S, 1, 3>(s, filter),
+                    }
+                }
+            };
+        }
+    }
+
+    /// Computes F filters of all positions, N vectors of these at a time; the last may be computed twice. Gives F.
+    ///
+    /// # Safety
+    /// As [`Part::compute`].
+    #[inline(always)]
+    unsafe fn tiles<S: Simd, const F: usize, const N: usize>(&self, s: S, filter: usize) -> usize {
+        let (d, w) = (self.direct, &self.direct.windows);
+        let vectors = w.out[1].div_ceil(LANES);
+        let all = self.lines.len() * vectors;
+        let first = self.group * d.filters + filter;
+        let mut weights = [std::ptr::null(); F];
+        for f in 0..F {
+            weights[f] = d.weight(self.of.weights, first + f);
+        }
+        let line_step = w.stride[0] * w.stride[1] * d.columns;
+        // A tile may be as short as a few divisions, of which there are none.
+        let (mut line, mut vector) = (0, 0);
+        let (mut from, mut to) = (self.scratch.cast_const(), 0);
+        for _ in 0..all.div_ceil(N) {
+            let mut tile = Vectors { x: [from; N], to: [0; N], lanes: [0; N] };
+            for i in 0..N {
+                tile.x[i] = from.wrapping_add(vector * LANES);
+                tile.to[i] = to + vector * LANES;
+                tile.lanes[i] = LANES.min(w.out[1] - vector * LANES);
+                if vector + 1 < vectors {
+                    vector += 1;
+                } else if line + 1 < self.lines.len() {
+                    (line, vector) = (line + 1, 0);
+                    (from, to) = (from.wrapping_add(line_step), to + w.out[1]);
+                }
+            }
+            s.enter(Tile { part: self, first, weights: &weights, vectors: &tile });
+        }
+        self.apply(s, first, F);
+        F
+    }
+
+    /// Applies a function that is not done in registers.
+    #[inline(always)]
+    fn apply<S: Simd>(&self, s: S, first: usize, filters: usize) {
+        let Some(op) = self.of.activation.filter(|&op| Light::of(op).is_none()) else { return };
+        let len = self.lines.len() * self.direct.windows.out[1];
+        for filter in first..first + filters {
+            let at = self.result(filter, self.lines.start);
+            // SAFETY: the lines of the filter's plane were written just now.
+            unsafe { math::apply_within(s, op, at, at, len) };
+        }
+    }
+
+    /// Where a line of a filter's plane is.
+    #[inline(always)]
+    fn result(&self, filter: usize, line: usize) -> *mut f32 {
+        let d = self.direct;
+        self.of.y.wrapping_add(self.image * d.y[0] + filter * d.y[1] + line * d.windows.out[1])
+    }
+}
+
+/// Vectors of positions: what the first kernel position reads, where results go in the task's lines of a plane, and how many those are.
+struct Vectors<const N: usize> {
+    x: [*const f32; N],
+    to: [usize; N],
+    lanes: [usize; N],
+}
+
+/// F filters from `first` on at N vectors of positions: a function of its own, so that it has the registers to itself.
+struct Tile<'a, const F: usize, const N: usize> {
+    part: &'a Part<'a>,
+    first: usize,
+    weights: &'a [*const f32; F],
+    vectors: &'a Vectors<N>,
+}
+
+impl<const F: usize, const N: usize> Kernel for Tile<'_, F, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Tile { part, first, weights, vectors } = self;
+        let (d, of, x) = (part.direct, part.of, &vectors.x);
+        // SAFETY: `Direct::run`'s promises: scratch holds what all positions of a whole vector read.
+        unsafe {
+            // The sums are an array of their own, touched by constant indices only: that keeps them in registers.
+            let mut acc = [[s.zero(); N]; F];
+            if let (Some(bias), true) = (of.bias, of.bias_first) {
+                each_row!(F, f => {
+                    acc[f] = [s.splat(*bias.add(first + f)); N];
+                });
+            }
+            let [outer, middle, inner] = &d.loops;
+            for outer in outer {
+                for middle in middle {
+                    let (from, weight) = (outer[0] + middle[0], outer[1] + middle[1]);
+                    for inner in inner {
+                        let (from, weight) = (from + inner[0], weight + inner[1]);
+                        let mut inputs = [s.zero(); N];
+                        for i in 0..N {
+                            inputs[i] = s.load(x[i].wrapping_offset(from));
+                        }
+                        for f in 0..F {
+                            let weight = s.splat(*weights[f].wrapping_offset(weight));
+                            for i in 0..N {
+                                acc[f][i] = s.mul_add(inputs[i], weight, acc[f][i]);
+                            }
+                        }
+                    }
+                }
+            }
+            let added = of.bias.filter(|_| !of.bias_first);
+            let light = of.activation.and_then(Light::of);
+            each_row!(F, f => {
+                let mut line = acc[f];
+                if let Some(bias) = added {
+                    let bias = s.splat(*bias.add(first + f));
+                    for i in 0..N {
+                        line[i] = s.add(line[i], bias);
+                    }
+                }
+                if let Some(function) = light {
+                    function.apply::<S, f32>(s, &mut line);
+                }
+                let to = part.result(first + f, part.lines.start);
+                for i in 0..N {
+                    s.store_upto(to.wrapping_add(vectors.to[i]), vectors.lanes[i], line[i]);
+                }
+            });
+        }
+    }
+}
