@@ -237,7 +237,7 @@ impl Target for CpuTarget {
         Some(self.isa.matmul_instructions(dtype).to_owned())
     }
 
-    fn prefers_channels_last(&self) -> bool {
+    fn prefers_channels_last(&self, _: DType) -> bool {
         true
     }
 }

@@ -15,6 +15,7 @@ use crate::shape::Shape;
 use crate::tensor::Value;
 
 mod contradictions;
+mod convs;
 mod functions;
 mod graphs;
 mod matmuls;
@@ -25,6 +26,7 @@ mod property;
 
 pub use crate::ops::nn::attention::{AttentionShape, random_attention};
 pub use contradictions::contradicting_graph;
+pub use convs::random_conv;
 pub use functions::{exact, function_arguments, function_graph, ulps, worst_ulps};
 pub use graphs::{
     lengthened, random_bindings, random_decoder, random_donating_graph, random_graph,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rlx_ir::lir::{LirModule, Step, View};
-use rlx_ir::op::{Activation, BinaryOp, PackFormat};
+use rlx_ir::op::{Activation, BinaryOp, DataFormat, PackFormat};
 use rlx_ir::ops::linalg::MatMulDims;
-use rlx_ir::{Dim, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
+use rlx_ir::{DType, Dim, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
@@ -85,6 +85,9 @@ pub struct KernelTarget {
     /// Whether it is a processor that runs kernels: workgroup memory is then a detour through its caches, and barriers split what each
     /// invocation does, so matmuls go without unless measured.
     pub is_processor: bool,
+    /// Element types whose convolutions and pooling run with their channels last, on weights that are packed so: those that matrix units multiply, to which
+    /// neighbouring channels are copied together.
+    pub channels_last: &'static [DType],
 }
 
 impl KernelTarget {
@@ -93,7 +96,7 @@ impl KernelTarget {
         // One binding is kept for the fault buffer.
         let max_bindings = limits.max_bindings.saturating_sub(1);
         let pool = PoolSpec { align: 256, max_bindings, ..PoolSpec::default() };
-        KernelTarget { name: name.into(), types, limits, pool, is_processor: false }
+        KernelTarget { name: name.into(), types, limits, pool, is_processor: false, channels_last: &[] }
     }
 
     /// A device with the smallest that WebGPU promises.
@@ -332,8 +335,17 @@ impl Target for KernelTarget {
         }
     }
 
-    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
-        None
+    /// Weights of several taps and channels; others are stored with their channels last as they are.
+    fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+        let Op::Conv { format: DataFormat::ChannelsLast, .. } = node.op else { return None };
+        let packs = input == 1 && self.prefers_channels_last(node.shape.dtype());
+        let dims = graph.shape(*node.inputs.get(input).filter(|_| packs)?).dims();
+        let several = |dims: &[Dim]| dims.iter().any(|&d| d != Dim::Static(1));
+        (several(&dims[1..2]) && several(&dims[2..])).then_some(schedule::packed::CHANNELS_LAST)
+    }
+
+    fn prefers_channels_last(&self, dtype: DType) -> bool {
+        self.channels_last.contains(&dtype)
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {

@@ -184,8 +184,9 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// Whether convolutions and pooling should run with the channels last.
-    fn prefers_channels_last(&self) -> bool {
+    /// Whether convolutions and pooling whose results are of this type should run with the channels last.
+    fn prefers_channels_last(&self, dtype: DType) -> bool {
+        let _ = dtype;
         false
     }
 }

@@ -17,6 +17,7 @@ mod fragments;
 mod global;
 mod groups;
 mod shared;
+mod windows;
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -12,6 +12,7 @@ use crate::atom::{Arch, Atom, Loading};
 use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
 use crate::scalar::Scalar;
+use crate::window::Window;
 
 /// A matrix in a buffer, by its number in [`Program::views`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,6 +128,8 @@ pub struct ViewDecl {
     pub col_stride: Size,
     /// Neighbouring rows are the same row of several matrices.
     pub heads: Option<Heads>,
+    /// Rows are windows that slide over images, columns their elements.
+    pub window: Option<Window>,
     /// Elements from batch to batch, for each dimension of the grid's batch.
     pub batch: Vec<Size>,
     /// 1, 2, 4 or 8 neighbouring columns are accessed at once: the column stride is then 1, and columns, base and the other strides are

@@ -14,7 +14,8 @@
 //!
 //! - [`atom`]: matrix instructions and how their operands lie in lanes, as a table.
 //! - [`layout`]: where the elements of a tile are in workgroup memory.
-//! - [`schedule`]: families of programs (matmul and attention), and steps of LIR as such, whole or in parts of long sums.
+//! - [`window`]: views of what a convolution's window slides over.
+//! - [`schedule`]: families of programs (matmul, convolution and attention), and steps of LIR as such, whole or in parts of long sums.
 //! - [`group`]: what sm_90a has above warps: bulk copies, barriers in memory, `wgmma`.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
@@ -45,6 +46,7 @@ mod scalar;
 pub mod schedule;
 mod text;
 pub mod verify;
+pub mod window;
 
 pub use atom::Arch;
 pub use ir::Program;

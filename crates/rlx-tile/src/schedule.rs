@@ -1,15 +1,17 @@
-//! Families of programs: matmul, of warps and of warp groups, and attention, of warps; [`step()`] makes one of a step of LIR.
+//! Families of programs: matmul, of warps and of warp groups, convolution, which is a matmul of windows, and attention, of warps; [`step()`] makes one of a step of LIR.
 
 mod attention;
 mod attention_bodies;
 mod attention_join;
 mod attention_tilings;
+mod conv;
 mod matmul;
 mod matmul_groups;
 mod parts;
 mod step;
 mod step_attention;
 mod step_attention_parts;
+mod step_conv;
 mod step_parts;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
@@ -19,4 +21,5 @@ pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul,
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
 pub use parts::{Division, FEW_QUERIES, FEW_ROWS, Parts};
 pub use step::{StepLaunch, multiplies, step, step_tilings};
+pub use step_conv::convolves;
 pub use step_parts::{Bound, PartLaunch, PartsLaunch, step_in_parts};

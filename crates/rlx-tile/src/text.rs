@@ -24,6 +24,7 @@ use rlx_kernel::ir::Access;
 use crate::group::Decls;
 use crate::ir::{Below, Coord, Copy, Index, Program, Reduction, Role, Size, Stage, Stmt};
 use crate::scalar::Scalar;
+use crate::window::{Axis, Slide, Window};
 
 impl Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,6 +146,9 @@ fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
         if let Some(heads) = v.heads {
             write!(f, " heads {} by {}", heads.count, heads.stride)?;
         }
+        if let Some(window) = &v.window {
+            write_window(f, window)?;
+        }
         write!(f, " batch {}", List(&v.batch))?;
         writeln!(f, " vector {}", v.vector)?;
     }
@@ -164,6 +168,17 @@ fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
             Role::Rows => "rows",
         };
         writeln!(f, "  f{i} {role}[{}, {}]", d.rows, d.cols)?;
+    }
+    Ok(())
+}
+
+/// `window 16 channels 30 of 60 by 960 taps 3 stride 2 dilation 1 before 1`, the latter for each dimension.
+fn write_window(f: &mut dyn Write, window: &Window) -> fmt::Result {
+    write!(f, " window {} channels", window.channels)?;
+    for axis in &window.axes {
+        let (Slide { taps, stride, dilation, before }, Axis { places, size, step, .. }) = (axis.slide, axis);
+        write!(f, " {places} of {size} by {step}")?;
+        write!(f, " taps {taps} stride {stride} dilation {dilation} before {before}")?;
     }
     Ok(())
 }

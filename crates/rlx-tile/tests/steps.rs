@@ -3,61 +3,17 @@
 
 mod common;
 
-use common::compiled::Compiled;
+use common::compiled::{ARCHS, Compiled, dtypes};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Gen, random_matmul};
-use rlx_ir::{DType, Error, ErrorKind, Op, Value, text};
-use rlx_kernel::interp::StepRun;
+use rlx_ir::{DType, Op, Value, text};
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_opt::{CompileOptions, Precision};
 use rlx_testdata::models::model;
-use rlx_tile::schedule::{Tiling, step, tilings};
-use rlx_tile::{Arch, interp};
+use rlx_tile::Arch;
+use rlx_tile::schedule::tilings;
 
 const CASES: u64 = 120;
-const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
-
-impl Compiled {
-    /// The results, every step done by tiles that can be, how many these were, and why others were not.
-    fn run(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, usize, Vec<String>) {
-        let (mut tiled, mut refused) = (0, Vec::new());
-        let results = self.executable.run_with(&self.values, &mut |run| match by_tiles(run, arch, tiling)? {
-            Ok(()) => {
-                tiled += 1;
-                Ok(true)
-            }
-            Err(why) => {
-                refused.push(why);
-                Ok(false)
-            }
-        });
-        (results.unwrap_or_else(|e| panic!("{}: {e}\n{}", arch.name(), self.graph)), tiled, refused)
-    }
-}
-
-/// Runs a step by a tile program, or says why there is none.
-fn by_tiles(
-    run: &mut StepRun<'_, '_>,
-    arch: Arch,
-    tiling: Option<&Tiling>,
-) -> rlx_ir::Result<Result<(), String>> {
-    let desc = run.desc().map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
-    let launch = match step(arch, &desc, tiling) {
-        Ok(launch) => launch,
-        Err(why) => return Ok(Err(why.to_string())),
-    };
-    let (uniforms, bindings) = (run.uniforms(&launch.uniforms)?, run.bindings(&launch.bindings));
-    // What no compiler of the machine's sees here is at least written.
-    rlx_tile::render::source(&launch.program, "k")?;
-    let groups = run.number(launch.groups)?;
-    assert_eq!(u64::try_from(groups), Ok(interp::workgroups(&launch.program, &uniforms)), "workgroups");
-    interp::run(&launch.program, &uniforms, run.pools(), &bindings)?;
-    Ok(Ok(()))
-}
-
-fn dtypes(arch: Arch) -> &'static [DType] {
-    if arch == Arch::Sm75 { &[DType::F16] } else { &[DType::F16, DType::BF16] }
-}
 
 #[test]
 fn random_matmuls_with_epilogues_agree_with_the_oracle() {

@@ -5,26 +5,31 @@ use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::text;
 
-fn dims(dims: &[usize]) -> String {
+pub(super) fn dims(dims: &[usize]) -> String {
     let all: Vec<String> = dims.iter().map(usize::to_string).collect();
     format!("[{}]", all.join(", "))
 }
 
 /// Lines of a graph, each a node.
-struct Lines {
-    text: String,
+#[derive(Default)]
+pub(super) struct Lines {
+    pub(super) text: String,
     count: usize,
 }
 
 impl Lines {
-    fn push(&mut self, what: &str, shape: &[usize], dtype: DType) -> usize {
+    pub(super) fn push(&mut self, what: &str, shape: &[usize], dtype: DType) -> usize {
         self.text += &format!("  %{} = {what} : {} {dtype}\n", self.count, dims(shape));
         self.count += 1;
         self.count - 1
     }
 
-    fn input(&mut self, shape: &[usize], dtype: DType) -> usize {
+    pub(super) fn input(&mut self, shape: &[usize], dtype: DType) -> usize {
         self.push(&format!("Input {{name=\"x{}\"}}", self.count), shape, dtype)
+    }
+
+    pub(super) fn param(&mut self, shape: &[usize], dtype: DType) -> usize {
+        self.push(&format!("Param {{name=\"w{}\"}}", self.count), shape, dtype)
     }
 
     /// An operand of these dimensions, at times a transposed input.
@@ -57,7 +62,7 @@ pub fn random_matmul(g: &mut Gen, dtype: DType) -> Graph {
         let repeated = |(i, &d): (usize, &usize)| if i == 0 && from == 0 && g.chance(0.2) { 1 } else { d };
         batch[from..].iter().enumerate().map(repeated).collect::<Vec<usize>>()
     };
-    let mut lines = Lines { text: String::new(), count: 0 };
+    let mut lines = Lines::default();
     let (left, right) = (part(g), part(g));
     // Each dimension of the batch is whole in one operand at least.
     let left = if right == batch { left } else { batch.clone() };

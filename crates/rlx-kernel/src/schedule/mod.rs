@@ -20,6 +20,7 @@
 //! Where a step can be done by several variants that give the same bits ([`mod@variant`]), [`schedule`] is told which.
 
 mod body;
+mod conv_parts;
 pub mod conv_pool;
 pub(crate) mod cx;
 pub mod elementwise;
@@ -29,6 +30,7 @@ pub mod map;
 pub mod matmul;
 pub mod matmul_blocks;
 mod matmul_parts;
+pub(crate) mod packed;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
@@ -40,6 +42,7 @@ use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
 use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 pub(crate) use body::may_be_written_over;
+pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
 pub use matmul_parts::{Epilogue, Joined, MatMulParts};
 pub use variant::{Variant, variants};
@@ -83,7 +86,9 @@ impl StepDesc {
     /// A step of a module.
     pub fn of(step: &Step, module: &LirModule) -> Scheduled<StepDesc> {
         let node = module.graph.node(step.node);
-        let (inputs, outputs) = (step.inputs.clone(), step.outputs.clone());
+        let seen = |o: &Operand| packed::seen(o, module.buffers[o.buffer.index()].format);
+        let inputs = step.inputs.iter().map(seen).collect::<Scheduled<Vec<Operand>>>()?;
+        let outputs = step.outputs.iter().map(seen).collect::<Scheduled<Vec<Operand>>>()?;
         match &step.kind {
             StepKind::Copy => Self::copy(inputs, outputs),
             StepKind::Op(Op::Region { body }) => {
@@ -127,6 +132,12 @@ impl StepDesc {
         inputs: Vec<Operand>,
         outputs: Vec<Operand>,
     ) -> Scheduled<StepDesc> {
+        if let Op::Pack { format } = op {
+            return match (inputs.first(), *format == packed::CHANNELS_LAST) {
+                (Some(input), true) if input.view.dims.len() >= 3 => Self::copy(inputs, outputs),
+                _ => reject(format!("packing as {format}")),
+            };
+        }
         let mut graph = Graph::new(op.kind().name());
         let ids: Vec<NodeId> =
             inputs.iter().enumerate().map(|(i, x)| graph.input(format!("x{i}"), shape_of(x))).collect();
@@ -136,6 +147,19 @@ impl StepDesc {
         let name = op.kind().name().to_lowercase();
         let raw = matches!(op, Op::Pad { .. } | Op::Tile { .. }) && inputs.len() == 1;
         Ok(StepDesc { name, graph, inputs, outputs, raw })
+    }
+
+    /// Whether its result is written over an operand that is `multiplied`, or one that is not read at the same places and in the same type.
+    pub(crate) fn is_written_over_others(&self, multiplied: &[Arg]) -> bool {
+        let over = |(i, input): (usize, &Operand)| {
+            self.outputs.iter().any(|output| {
+                input.buffer == output.buffer
+                    && (multiplied.contains(&Arg::Input(i))
+                        || !input.is_same_as(output)
+                        || input.dtype != output.dtype)
+            })
+        };
+        self.inputs.iter().enumerate().any(over)
     }
 
     /// The type elements of `dtype` are loaded and stored as.

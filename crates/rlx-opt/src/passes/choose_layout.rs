@@ -38,15 +38,16 @@ fn to_first(rank: usize) -> Vec<usize> {
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
-    let windows =
-        graph.nodes().iter().any(|n| channels_last(n).is_some() || matches!(n.op, Op::ConvTranspose { .. }));
-    if !context.target.prefers_channels_last() || !windows {
+    let prefers = |node: &Node| context.target.prefers_channels_last(node.shape.dtype());
+    let window = |n: &Node| channels_last(n).is_some() || matches!(n.op, Op::ConvTranspose { .. });
+    if !graph.nodes().iter().any(|node| window(node) && prefers(node)) {
         return Ok(graph.clone());
     }
     let mut s = Simplifier::new(graph, context);
     for node in graph.nodes() {
         s.begin(node);
         let moved = match channels_last(node) {
+            _ if !prefers(node) => None,
             Some(op) => rewritten(node, op, &mut s, context)?,
             None => transposed::as_convolution(node, &mut s, context)?,
         };
@@ -76,7 +77,7 @@ fn channels_last(node: &Node) -> Option<Op> {
 
 /// A graph of the node alone with its channels last, where the pass would try that.
 pub(crate) fn moved(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Option<(Graph, NodeId)> {
-    let op = channels_last(node).filter(|_| context.target.prefers_channels_last())?;
+    let op = channels_last(node).filter(|_| context.target.prefers_channels_last(node.shape.dtype()))?;
     let permuted = |shape: &Shape| {
         let dims: Vec<Dim> = to_last(shape.rank()).into_iter().map(|i| shape.dim(i)).collect();
         shape.with_dims(dims)

@@ -51,7 +51,7 @@ impl Target for Anything {
         (node.op == Op::MatMul && input == 1).then_some(PackFormat::new("Panels"))
     }
 
-    fn prefers_channels_last(&self) -> bool {
+    fn prefers_channels_last(&self, _: DType) -> bool {
         self.channels_last
     }
 }

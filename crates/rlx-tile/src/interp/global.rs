@@ -29,24 +29,31 @@ pub(super) fn rounded(dtype: DType, x: f32) -> u32 {
 impl Group<'_> {
     /// The element of a view, checked against its promise of alignment.
     fn element(&self, view: View, row: i64, col: i64) -> Step<i64> {
+        // Windows are read alone, and there [`Group::read_element`] knows where.
+        self.read_element(view, row, col)?.ok_or_else(|| format!("g{} is read beside its images", view.0))
+    }
+
+    /// The same of a view that is read; none where it reads as 0.
+    fn read_element(&self, view: View, row: i64, col: i64) -> Step<Option<i64>> {
         let v = self.p.view(view);
+        let Some((image, of_axes, along)) = self.in_window(view, row, col)? else { return Ok(None) };
         // Numbers of 32 bits, multiplied and added: no sum of them leaves 128.
         let times = |s: Size, i: i64| i128::from(self.value(s)) * i128::from(i);
         let strides = v.batch.iter().zip(&self.batch.1).map(|(&s, &i)| times(s, i));
-        let of_row = v.heads.map_or(times(v.row_stride, row), |heads| {
+        let of_row = v.heads.map_or(times(v.row_stride, image), |heads| {
             let count = i64::from(heads.count);
             times(v.row_stride, row / count) + times(heads.stride, row % count)
         });
-        let at = times(v.base, 1) + strides.sum::<i128>() + of_row + times(v.col_stride, col);
+        let at = times(v.base, 1) + strides.sum::<i128>() + of_row + of_axes + times(v.col_stride, along);
         let vector = i64::from(v.vector);
         let at =
             i64::try_from(at).map_err(|_| format!("element ({row}, {col}) of g{} is too far", view.0))?;
-        let promised =
-            (i128::from(at) - i128::from(col)) % i128::from(vector) == 0 && self.value(v.cols) % vector == 0;
+        let promised = (i128::from(at) - i128::from(along)) % i128::from(vector) == 0
+            && self.value(v.cols) % vector == 0;
         if !promised {
             return Err(format!("element ({row}, {col}) of g{} is not aligned to {vector} elements", view.0));
         }
-        Ok(at)
+        Ok(Some(at))
     }
 
     /// The element of a buffer, if it has it.
@@ -79,7 +86,7 @@ impl Group<'_> {
                     if at.0 >= rows || from >= cols {
                         continue;
                     }
-                    let first = self.element(c.from, at.0, from)?;
+                    let Some(first) = self.read_element(c.from, at.0, from)? else { continue };
                     for i in 0..vector {
                         // Columns that are read together are neighbours.
                         let element = self.checked(buffer, first.saturating_add(i64::from(i)))?;

@@ -11,6 +11,7 @@ mod groups;
 mod instructions;
 mod language;
 mod simdgroup;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -52,6 +53,7 @@ fn sizes(p: &Program) -> Vec<Size> {
         all.extend([v.base, v.rows, v.cols, v.row_stride, v.col_stride]);
         all.extend(&v.batch);
         all.extend(v.heads.map(|heads| heads.stride));
+        all.extend(v.window.iter().flat_map(|window| window.sizes()));
     }
     for panels in &p.group.panels {
         all.extend([panels.base, panels.depth]);
@@ -147,6 +149,7 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
         declare_view(p, i, v, out)?;
     }
     groups::declare_panels(p, out);
+    windows::declare_inverses(p, out);
     let Some(atom) = p.atom() else { return Ok(()) };
     for (i, f) in p.fragments.iter().enumerate() {
         let n = f.rows * f.cols;

@@ -254,6 +254,7 @@ impl Attention {
             row_stride: Size::Uniform(first + 1),
             col_stride: if vector > 1 { Size::Const(1) } else { Size::Uniform(first + 2) },
             heads: heads.then_some(Heads { count: self.groups, stride: Size::Uniform(first + 3 + dims) }),
+            window: None,
             batch: (first + 3..).take(dims as usize).map(Size::Uniform).collect(),
             vector,
         }

@@ -20,6 +20,7 @@ use crate::ir::{
 };
 use crate::layout::Swizzle;
 use crate::scalar::{Place, Scalar};
+use crate::window::Slide;
 
 /// An operand, or the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct Matmul {
     pub batch: usize,
     /// A workgroup sums over its part of the depth.
     pub parts: bool,
+    /// Rows of the left operand are windows that slide over images, which it is stored as: along how many dimensions, and how.
+    pub window: Vec<Slide>,
     /// Buffers that the bodies read, behind those of left, right and result.
     pub buffers: Vec<BufferDecl>,
     /// Uniforms of the bodies, behind those of the matmul.
@@ -86,6 +89,8 @@ pub struct Sizes {
     pub part: i32,
     /// The batch.
     pub batch: Vec<i32>,
+    /// With a window its channels, then the places, the size and the step of each of its dimensions.
+    pub window: Vec<i32>,
     /// The left operand.
     pub left: Strides,
     /// The right operand.
@@ -174,6 +179,7 @@ impl Matmul {
             result: Operand { vector: 2, ..operand },
             batch: 0,
             parts: false,
+            window: Vec::new(),
             buffers: Vec::new(),
             uniforms: Vec::new(),
             left_map: None,
@@ -195,7 +201,8 @@ impl Matmul {
         all
     }
 
-    /// The names of the program's uniforms: m, n, k, the batch, each operand's base and strides, with parts the size of one, and those of the bodies.
+    /// The names of the program's uniforms: m, n, k, the batch, each operand's base and strides, with parts the size of one, those of a window, and those of
+    /// the bodies.
     pub fn all_uniforms(&self) -> Vec<String> {
         let mut all: Vec<String> = ["m", "n", "k"].map(String::from).to_vec();
         all.extend((0..self.batch).map(|i| format!("batch{i}")));
@@ -204,6 +211,7 @@ impl Matmul {
             all.extend((0..self.batch).map(|i| format!("{name}.batch{i}")));
         }
         all.extend(self.parts.then(|| "part".to_owned()));
+        all.extend(self.window_uniforms());
         all.extend(self.uniforms.iter().cloned());
         all
     }
@@ -217,11 +225,17 @@ impl Matmul {
             all.extend(&strides.batch);
         }
         all.extend(self.parts.then_some(sizes.part));
+        all.extend(&sizes.window);
         all
     }
 
     /// The number of the first uniform of the bodies.
     pub fn first_uniform(&self) -> usize {
+        self.first_of_window() + self.window_uniforms().count()
+    }
+
+    /// The number of the first uniform of the window.
+    pub(super) fn first_of_window(&self) -> usize {
         self.part_uniform() + usize::from(self.parts)
     }
 
@@ -258,6 +272,7 @@ impl Matmul {
             cols: size(cols),
             row_stride: uniform(1),
             heads: None,
+            window: if number == 0 { self.window_of_left() } else { None },
             col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
             batch: self.batch_sizes(first + 3),
             vector: operand.vector,
@@ -331,7 +346,8 @@ impl Schedule<'_> {
         let (fragment, depth) = (|role, rows, cols| FragmentDecl { role, rows, cols }, self.atom.depth);
         Program {
             name: format!(
-                "matmul.{}.{}{}",
+                "{}.{}.{}{}",
+                if what.window.is_empty() { "matmul" } else { "conv" },
                 what.compute,
                 self.tiling.name(),
                 if what.parts { ".parts" } else { "" }

@@ -49,7 +49,12 @@ pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
         return Err(unsupported("a depth that is divided among workgroups".to_owned()));
     }
     let packed = |o: &Operand| o.dtype == what.compute && !o.transposed;
-    if !(packed(&what.left) && packed(&what.right) && what.left_map.is_none() && what.right_map.is_none()) {
+    if !(packed(&what.left)
+        && packed(&what.right)
+        && what.left_map.is_none()
+        && what.right_map.is_none()
+        && what.window.is_empty())
+    {
         return Err(unsupported("operands that bulk copies cannot take as they are".to_owned())
             .with_hint("convert, transpose and map operands where they are packed"));
     }

@@ -1,4 +1,4 @@
-//! A step of LIR as a tile program: a matmul with what stands behind it in its region, or an attention ([`step_attention`]).
+//! A step of LIR as a tile program: a matmul with what stands behind it in its region, a convolution ([`step_conv`]), or an attention ([`step_attention`]).
 //!
 //! Operands are read through the step's own views: whether one is transposed, repeated along the batch, and how many of its elements may be
 //! accessed at once follows from its strides. The epilogue is made from the body by the code that makes whole kernels of it
@@ -11,7 +11,7 @@ use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled};
 use rlx_kernel::{TypeSupport, UniformArg};
 
 use super::matmul::{Matmul, Operand, Tiling, large_tilings, matmul, tilings};
-use super::step_attention;
+use super::{step_attention, step_conv};
 use crate::atom::{Arch, Atom};
 use crate::ir::Program;
 use crate::scalar::Scalar;
@@ -33,7 +33,7 @@ pub struct StepLaunch {
     pub size: (Extent, Extent),
 }
 
-/// The dispatch of a step around a matmul of f16 or bf16, or of an attention of these, divided as `tiling` says, or else as suits its sizes.
+/// The dispatch of a step around a matmul or a convolution of f16 or bf16, or of an attention of these, divided as `tiling` says, or else as suits its sizes.
 ///
 /// # Errors
 /// Why there is none.
@@ -44,6 +44,11 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
         let suited = attention.tilings(arch)?.first().copied();
         let tiling = tiling.copied().or(suited).ok_or_else(|| refused("no tilings".to_owned()))?;
         return attention.launch(arch, &tiling);
+    }
+    if let Some(conv) = step_conv::parts(arch, step) {
+        let conv = conv?;
+        let tiling = tiling.copied().or_else(|| conv.tilings(arch).first().copied());
+        return conv.launch(arch, &tiling.ok_or_else(|| refused("no tilings".to_owned()))?);
     }
     let parts = parts(arch, step)?;
     let suited = tilings_for(arch, (parts.m, parts.n)).first().copied();
@@ -85,6 +90,7 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
 pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
     match step_attention::parts(step) {
         Some(attention) => attention?.tilings(arch),
+        None if let Some(conv) = step_conv::parts(arch, step) => Ok(conv?.tilings(arch)),
         None => {
             let parts = parts(arch, step)?;
             Ok(tilings_for(arch, (parts.m, parts.n)))
@@ -177,7 +183,7 @@ impl Matrix {
 }
 
 /// How many neighbours may be accessed at once, where all of these are multiples of the number.
-fn vector(dtype: DType, multiples: impl Iterator<Item = Extent> + Clone) -> u32 {
+pub(super) fn vector(dtype: DType, multiples: impl Iterator<Item = Extent> + Clone) -> u32 {
     let together = |v: u32| {
         let whole = |e: Extent| e.ceil_div(i64::from(v)) * i64::from(v) == e;
         v as usize * dtype.size_bytes() <= 16 && multiples.clone().all(whole)

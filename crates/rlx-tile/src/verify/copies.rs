@@ -12,6 +12,7 @@ impl Verifier<'_> {
         self.stage(&here, c.to, c.stage)?;
         self.position(&here, &c.row, false, 1)?;
         self.position(&here, &c.col, false, CHUNK)?;
+        self.copy_of_window(&here, c)?;
         self.body_of_element(&here, c.map.as_ref(), None)
     }
 

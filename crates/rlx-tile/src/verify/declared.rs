@@ -92,6 +92,7 @@ impl Verifier<'_> {
                 Rule::Declaration(format!("a view of {} matrices", heads.count))
             })?;
         }
+        self.declared_window(at, v)?;
         must(v.batch.len() == self.p.grid.batch.len(), at, || {
             Rule::Declaration("a view has a stride for each dimension of the grid's batch".to_string())
         })

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, difference, tolerance};
-use rlx_ir::{Graph, Op, Value};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Value};
 use rlx_kernel::KernelTarget;
-use rlx_kernel::interp::Executable;
+use rlx_kernel::interp::{Executable, StepRun};
 use rlx_opt::{CompileOptions, CompilePipeline};
-use rlx_tile::Arch;
+use rlx_tile::schedule::{Tiling, step};
+use rlx_tile::{Arch, interp};
+
+/// What steps are tested on.
+pub const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
 
 /// A graph that compiles for a device with every type, and values for it.
 pub struct Compiled {
@@ -32,7 +36,8 @@ impl Compiled {
     }
 
     pub fn of(graph: Graph, values: Bindings, options: CompileOptions) -> Compiled {
-        let target = KernelTarget::full("tiles");
+        let channels_last = &[DType::F16, DType::BF16];
+        let target = KernelTarget { channels_last, ..KernelTarget::full("tiles") };
         let pipeline = CompilePipeline::new(Arc::new(target.clone()), options);
         let module = Arc::new(pipeline.compile(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir);
         Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }
@@ -47,4 +52,47 @@ impl Compiled {
             }
         }
     }
+}
+
+impl Compiled {
+    /// The results, every step done by tiles that can be, how many these were, and why others were not.
+    pub fn run(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, usize, Vec<String>) {
+        let (mut tiled, mut refused) = (0, Vec::new());
+        let results = self.executable.run_with(&self.values, &mut |run| match by_tiles(run, arch, tiling)? {
+            Ok(()) => {
+                tiled += 1;
+                Ok(true)
+            }
+            Err(why) => {
+                refused.push(why);
+                Ok(false)
+            }
+        });
+        (results.unwrap_or_else(|e| panic!("{}: {e}\n{}", arch.name(), self.graph)), tiled, refused)
+    }
+}
+
+/// Runs a step by a tile program, or says why there is none.
+fn by_tiles(
+    run: &mut StepRun<'_, '_>,
+    arch: Arch,
+    tiling: Option<&Tiling>,
+) -> rlx_ir::Result<Result<(), String>> {
+    let desc = run.desc().map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let launch = match step(arch, &desc, tiling) {
+        Ok(launch) => launch,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    let (uniforms, bindings) = (run.uniforms(&launch.uniforms)?, run.bindings(&launch.bindings));
+    // What no compiler of the machine's sees here is at least written.
+    rlx_tile::render::source(&launch.program, "k")?;
+    let groups = run.number(launch.groups)?;
+    assert_eq!(u64::try_from(groups), Ok(interp::workgroups(&launch.program, &uniforms)), "workgroups");
+    interp::run(&launch.program, &uniforms, run.pools(), &bindings)?;
+    Ok(Ok(()))
+}
+
+/// The types that steps on an architecture are tested in.
+pub fn dtypes(arch: Arch) -> &'static [DType] {
+    if arch == Arch::Sm75 { &[DType::F16] } else { &[DType::F16, DType::BF16] }
 }

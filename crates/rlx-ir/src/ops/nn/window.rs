@@ -138,7 +138,7 @@ impl DataFormat {
     }
 
     /// `[n, spatial.., c]` or `[n, c, spatial..]`.
-    pub(super) fn arrange<T: Copy>(self, n: T, c: T, spatial: &[T]) -> Vec<T> {
+    pub(crate) fn arrange<T: Copy>(self, n: T, c: T, spatial: &[T]) -> Vec<T> {
         let mut all = vec![n];
         match self {
             DataFormat::ChannelsFirst => all.push(c),

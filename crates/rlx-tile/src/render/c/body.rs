@@ -208,6 +208,7 @@ impl<'a> Body<'a> {
                 index(&c.col),
                 t.chunk()
             ));
+            self.row_of_window(c.from);
         }
         self.open(&if all { "{".to_string() } else { format!("if (n < {chunks}) {{") });
     }
@@ -248,7 +249,7 @@ impl<'a> Body<'a> {
         let vector = self.p.view(c.from).vector.min(chunk);
         self.each_chunk(c, true);
         for part in 0..chunk / vector {
-            let (address, inside) = self.address(c.from, part * vector);
+            let (address, inside) = self.place(c.from, part * vector);
             let x = format!("{name}[i]");
             match vector * bytes {
                 16 => {
@@ -339,7 +340,7 @@ impl<'a> Body<'a> {
             format!("u16* const to = t{} + {stage} * {} + {};", c.to.0, t.rows * t.cols, chunk_offset(&t));
         self.line(&to);
         for part in 0..CHUNK / vector {
-            let (address, inside) = self.address(c.from, part * vector);
+            let (address, inside) = self.place(c.from, part * vector);
             let bytes = vector * 2;
             // What is not read has an address within the buffer, too.
             self.open("{");

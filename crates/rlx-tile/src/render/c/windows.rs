@@ -1,0 +1,83 @@
+//! Windows that slide over images: rows and columns as coordinates.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::body::Body;
+use super::language::size;
+use crate::ir::{Program, Size, View};
+
+/// The inverses of the uniforms that rows and columns are divided by, made once.
+pub(super) fn declare_inverses(p: &Program, out: &mut String) {
+    let uniform = |size: Size| if let Size::Uniform(i) = size { Some(i) } else { None };
+    let divisors = p.windows().flat_map(|window| window.divisors()).filter_map(uniform);
+    for i in divisors.collect::<BTreeSet<u32>>() {
+        let _ = writeln!(out, "  const u32 inverse{i} = 0xffffffffu / (u32)(d{i} > 0 ? d{i} : 1);");
+    }
+}
+
+impl Body<'_> {
+    /// Declares quotient and remainder of `n`, which is not negative.
+    fn divide(&mut self, n: &str, by: Size, quotient: &str, remainder: &str) {
+        let d = size(by);
+        let Size::Uniform(i) = by else {
+            let (n, d) = (format!("(u32){n}"), format!("{d}u"));
+            return self
+                .line(&format!("const int {quotient} = (int)({n} / {d}), {remainder} = (int)({n} % {d});"));
+        };
+        // What is multiplied by the inverse, rounded down, is at most 1 less: numbers are below 2^31.
+        let product = format!("(int)((u64)(u32){n} * inverse{i} >> 32)");
+        self.line(&format!("int {quotient} = {product}, {remainder} = {n} - {quotient} * {d};"));
+        self.line(&format!("if ({remainder} >= {d}) {{ {quotient}++; {remainder} -= {d}; }}"));
+    }
+
+    /// Declares the image of a row, and where the first tap of its window falls along each dimension.
+    pub(super) fn row_of_window(&mut self, view: View) {
+        let p = self.p;
+        let Some(window) = &p.view(view).window else { return };
+        let mut rest = "row".to_string();
+        for (i, axis) in window.axes.iter().enumerate().rev() {
+            let above = if i == 0 { "image".to_string() } else { format!("above{i}") };
+            self.divide(&rest, axis.places, &above, &format!("place{i}"));
+            let (stride, before) = (axis.slide.stride, axis.slide.before);
+            self.line(&format!("const int first{i} = place{i} * {stride} - {before};"));
+            rest = above;
+        }
+    }
+
+    /// The address of the element `at` columns on, and whether it is in the view and its image; declares its coordinates where the view is of windows.
+    pub(super) fn place(&mut self, view: View, at: u32) -> (String, String) {
+        let p = self.p;
+        let v = p.view(view);
+        let Some(window) = &v.window else { return self.address(view, at) };
+        let col = if at == 0 { "col".to_string() } else { format!("(col + {at})") };
+        let (mut tap, channel) = (format!("tap{at}"), format!("channel{at}"));
+        match window.taps() {
+            1 => self.line(&format!("const int {channel} = {col};")),
+            _ => self.divide(&col, window.channels, &tap, &channel),
+        }
+        let mut address = format!("g{} + (i64)image * {}", view.0, size(v.row_stride));
+        let mut inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));
+        let mut left = window.taps();
+        for (i, axis) in window.axes.iter().enumerate() {
+            left /= axis.slide.taps;
+            let position = format!("at{at}_{i}");
+            let along = match (axis.slide.taps, left) {
+                (1, _) => "0".to_string(),
+                (_, 1) => tap.clone(),
+                _ => format!("{tap} / {left}"),
+            };
+            self.line(&format!("const int {position} = first{i} + ({along}) * {};", axis.slide.dilation));
+            if axis.slide.taps > 1 && left > 1 {
+                tap = format!("({tap} % {left})");
+            }
+            let _ = write!(inside, " && (u32){position} < (u32){}", size(axis.size));
+            let _ = write!(address, " + (i64){position} * {}", size(axis.step));
+        }
+        let _ = match v.col_stride {
+            Size::Const(1) => write!(address, " + {channel}"),
+            stride => write!(address, " + (i64){channel} * {}", size(stride)),
+        };
+        (address, inside)
+    }
+}
