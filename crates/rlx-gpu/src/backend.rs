@@ -179,7 +179,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
             (None, None) => Arc::new(kernels),
             _ => {
                 let division = division(matrix_units, options);
-                Arc::new(GpuTarget { kernels, matrix_units, division, library })
+                Arc::new(GpuTarget::new(kernels, matrix_units, division, library))
             }
         })
     }
@@ -250,8 +250,7 @@ fn make<G: GpuApi>(
     own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
     // Who does matmuls does not matter here, but attention is whole only where there are units.
-    let claimed =
-        GpuTarget { kernels: target.clone(), matrix_units: own.matrix_units, division: None, library: None };
+    let claimed = GpuTarget::new(target.clone(), own.matrix_units, None, None);
     rlx_opt::verify_lir::verify_program(&lir, &claimed)?;
     let started = Instant::now();
     let mut tiles = TileLaunches::default();

@@ -1,4 +1,4 @@
-//! The device as the compiler sees it: what its kernels can do, and who does matmuls.
+//! The device as the compiler sees it: what its kernels can do, and who does matmuls and convolutions.
 
 use rlx_ir::lir::{LirModule, Step, StepKind, View};
 use rlx_ir::op::PackFormat;
@@ -11,7 +11,7 @@ use rlx_tile::schedule::Division;
 use crate::tiles::MatrixUnits;
 use crate::{blas, tiles};
 
-/// A device with kernels, and with other means for matmuls.
+/// A device with kernels, and with other means for matmuls and convolutions.
 #[derive(Debug, Clone)]
 pub(crate) struct GpuTarget {
     pub(crate) kernels: KernelTarget,
@@ -23,7 +23,7 @@ pub(crate) struct GpuTarget {
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
 }
 
-/// Who does a matmul.
+/// Who does a matmul, or a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Library,
@@ -32,6 +32,18 @@ enum By {
 }
 
 impl GpuTarget {
+    /// The device with these means. What its matrix units multiply goes with channels last: neighbours are copied together.
+    pub(crate) fn new(
+        kernels: KernelTarget,
+        matrix_units: Option<MatrixUnits>,
+        division: Option<Division>,
+        library: Option<std::result::Result<&'static str, String>>,
+    ) -> Self {
+        let channels_last = matrix_units.map_or(&[][..], |of| rlx_tile::schedule::multiplied(of.arch));
+        let kernels = KernelTarget { channels_last, ..kernels };
+        GpuTarget { kernels, matrix_units, division, library }
+    }
+
     fn uses_library(&self) -> bool {
         matches!(self.library, Some(Ok(_)))
     }
@@ -41,6 +53,9 @@ impl GpuTarget {
         match node.op {
             Op::MatMul if self.uses_library() && blas::takes(node, graph) => By::Library,
             Op::MatMul if self.matrix_units.is_some_and(on_units) => By::Tiles,
+            Op::Conv { .. } if self.matrix_units.is_some_and(|of| tiles::takes_conv(node, graph, of)) => {
+                By::Tiles
+            }
             _ => By::Kernels,
         }
     }
@@ -104,6 +119,10 @@ impl Target for GpuTarget {
 
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
         self.kernels.pack_format(node, input, graph)
+    }
+
+    fn prefers_channels_last(&self, dtype: DType) -> bool {
+        self.kernels.prefers_channels_last(dtype)
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {

@@ -1,9 +1,10 @@
-//! Matmuls and attention on matrix units: steps whose schedule is a tile program instead of kernels.
+//! Matmuls, convolutions and attention on matrix units: steps whose schedule is a tile program instead of kernels.
 //!
-//! Where a device's language has matrix instructions ([`GpuApi::matrix_units`](crate::GpuApi::matrix_units)), every matmul of a type that they multiply is
+//! Where a device's language has matrix instructions ([`GpuApi::matrix_units`](crate::GpuApi::matrix_units)), every matmul and convolution of a type that they multiply is
 //! a program of [`rlx_tile`], whatever its sizes are: [`TileLaunches::take`] decides by the step alone. So which instruction computes a result, and in
 //! which order it sums, follows from the type and the architecture; tunings and limits choose among tilings, which all give the same bits. Steps of
-//! which `rlx_tile` makes nothing (integers, vectors, several results) keep their kernels.
+//! which `rlx_tile` makes nothing (integers, vectors, several results, convolutions of groups of few channels) keep their kernels. Convolutions of these types
+//! run with their channels last, on weights that are packed so.
 //!
 //! Attention is claimed as a whole where there is a program for its types and sizes of heads ([`takes_whole`]); elsewhere the compiler decomposes it, and its
 //! parts have kernels.
@@ -28,7 +29,7 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, FEW_ROWS, PartsLaunch, StepLaunch, Tiling, step, step_in_parts, step_tilings,
+    Division, FEW_ROWS, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
 };
 use rlx_tile::{Arch, Program};
 
@@ -183,6 +184,11 @@ fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
 pub fn takes_whole(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
     let desc = StepDesc::of_node(node, graph).ok().filter(|_| matches!(node.op, Op::Attention { .. }));
     desc.is_some_and(|desc| of_desc(desc, units, limits).next().is_some())
+}
+
+/// Whether a convolution is done by a tile program, unless its operands are elsewhere than a graph says.
+pub fn takes_conv(node: &Node, graph: &Graph, units: MatrixUnits) -> bool {
+    StepDesc::of_node(node, graph).is_ok_and(|desc| convolves(units.arch, &desc))
 }
 
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.

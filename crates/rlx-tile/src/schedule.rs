@@ -20,6 +20,6 @@ pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
 pub use parts::{Division, FEW_QUERIES, FEW_ROWS, Parts};
-pub use step::{StepLaunch, multiplies, step, step_tilings};
+pub use step::{StepLaunch, multiplied, multiplies, step, step_tilings};
 pub use step_conv::convolves;
 pub use step_parts::{Bound, PartLaunch, PartsLaunch, step_in_parts};

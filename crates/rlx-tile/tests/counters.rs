@@ -22,6 +22,9 @@ const PART: i32 = 64;
 
 /// The counters of a program on dense operands of zeros.
 fn counted(program: &Program) -> Counters {
+    if program.name.starts_with("conv.") {
+        return counted_conv(program);
+    }
     let [m, n, k] = SIZES;
     let batch = program.grid.batch.len();
     // Packed operands are whole tiles; their rows have no stride.
@@ -53,6 +56,33 @@ fn counted(program: &Program) -> Counters {
     uniforms.extend(parts.map(|_| PART));
     let sizes = [left, right, result, n].map(|size| size * BATCH.pow(batch as u32));
     run(program, &uniforms, &sizes)
+}
+
+/// The same of a convolution: two images of 9 by 7 (by 5) places in two groups of 16 channels and 40 filters; of three channels, where they are accessed one by one.
+fn counted_conv(program: &Program) -> Counters {
+    const PLACES: [i32; 3] = [9, 7, 5];
+    let window = program.views[0].window.as_ref().expect("a window");
+    let groups = if program.grid.batch.is_empty() { 1 } else { 2 };
+    let (images, channels, filters) = (2, if program.views[0].vector == 1 { 3 } else { 16 }, 40);
+    let places = &PLACES[..window.axes.len()];
+    let (rows, depth) = (images * places.iter().product::<i32>(), channels * window.taps() as i32);
+    let (mut step, mut of_axes) = (groups * channels, Vec::new());
+    for (&places, axis) in places.iter().zip(&window.axes).rev() {
+        let size = places * axis.slide.stride as i32;
+        of_axes.splice(0..0, [places, size, step]);
+        step *= size;
+    }
+    let mut uniforms = vec![rows, filters, depth];
+    let grouped = groups > 1;
+    uniforms.extend(grouped.then_some(groups));
+    let operands = [(step, channels), (depth, filters * depth), (groups * filters, filters)];
+    for (row, group) in operands {
+        uniforms.extend([0, row, 1]);
+        uniforms.extend(grouped.then_some(group));
+    }
+    uniforms.push(channels);
+    uniforms.extend(of_axes);
+    run(program, &uniforms, &[images * step, groups * filters * depth, rows * groups * filters, filters])
 }
 
 /// The same of an attention of two items.

@@ -4,6 +4,7 @@ mod common;
 
 use common::Case;
 use common::attention::{ARCHS as ATTENTION, AttentionCase};
+use common::convs::ConvCase;
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_kernel::interp::{Binding, Pools};
@@ -15,9 +16,10 @@ use rlx_tile::ir::{
 use rlx_tile::layout::Swizzle;
 use rlx_tile::render::source;
 use rlx_tile::verify::verify;
+use rlx_tile::window::{Axis, Slide, Window};
 use rlx_tile::{Arch, interp};
 
-const PROGRAMS: u64 = 1500;
+const PROGRAMS: u64 = 2000;
 
 /// A number near where limits are.
 fn number(g: &mut Gen) -> u32 {
@@ -83,6 +85,23 @@ fn damage_block(g: &mut Gen, stmts: &mut Vec<Stmt>) {
 
 fn damaged_bound(g: &mut Gen) -> Option<Below> {
     Some(Below { rows: number(g), heads: number(g), offset: size(g) })
+}
+
+fn damaged_window(g: &mut Gen, window: Option<Window>) -> Option<Window> {
+    let slide = Slide { taps: number(g), stride: number(g), dilation: number(g), before: number(g) };
+    let axis = Axis { slide, places: size(g), size: size(g), step: size(g) };
+    let mut window = window.unwrap_or(Window { channels: size(g), axes: vec![axis] });
+    let at = g.size(0..=window.axes.len() - 1);
+    match g.int(0..=6) {
+        0 => window.channels = size(g),
+        1 => window.axes.push(axis),
+        2 => drop(window.axes.pop()),
+        3 => window.axes[at].places = size(g),
+        4 => window.axes[at].size = size(g),
+        5 => window.axes[at].step = size(g),
+        _ => window.axes[at].slide = slide,
+    }
+    Some(window)
 }
 
 fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
@@ -160,7 +179,8 @@ fn damage(g: &mut Gen, p: &mut Program) {
         5 => {
             let i = pick(g, p.views.len());
             let v = &mut p.views[i];
-            match g.int(0..=6) {
+            match g.int(0..=7) {
+                7 => v.window = damaged_window(g, v.window.take()),
                 6 => v.heads = Some(Heads { count: number(g), stride: size(g) }),
                 0 => v.buffer = Buffer(number(g)),
                 1 => v.vector = number(g),
@@ -196,10 +216,14 @@ fn damage(g: &mut Gen, p: &mut Program) {
     }
 }
 
-/// A random program: a matmul, or now and then an attention.
+/// A random program: a matmul, or now and then an attention or a convolution.
 fn any(g: &mut Gen, arch: Arch) -> ((Program, Vec<i32>), (Pools, Vec<Binding>)) {
     if ATTENTION.contains(&arch) && g.chance(0.4) {
         let case = AttentionCase::random(g, arch);
+        return ((case.program(), case.uniforms()), case.memory());
+    }
+    if g.chance(0.3) {
+        let case = ConvCase::random(g, arch);
         return ((case.program(), case.uniforms()), case.memory());
     }
     let case = Case::random(g, arch);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
+use common::convs::ConvCase;
 use common::groups::GroupCase;
 use common::{Case, Map};
 use rlx_ir::DType;
@@ -21,6 +22,7 @@ use rlx_kernel::interp::Pools;
 use rlx_ptx::{Launch, Memory, Module, run};
 use rlx_tile::render::source;
 use rlx_tile::schedule::{AttentionTiling, Matmul, tilings};
+use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, interp};
 
 /// Random matmuls of each architecture.
@@ -34,6 +36,12 @@ fn check(case: &Case, program: &Program, ptx: &str) {
 
 /// The same of a case of the group level.
 fn check_groups(case: &GroupCase, program: &Program, ptx: &str) {
+    let after = case.interpret(program).unwrap().0;
+    compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
+}
+
+/// The same of a convolution.
+fn check_conv(case: &ConvCase, program: &Program, ptx: &str) {
     let after = case.interpret(program).unwrap().0;
     compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
 }
@@ -106,6 +114,50 @@ fn random_programs_run(arch: Arch) {
     for ((case, program), ptx) in cases.iter().zip(made) {
         check(case, program, &ptx);
     }
+}
+
+fn random_convolutions_run(arch: Arch) {
+    let cases: Vec<(ConvCase, Program)> = (0..CASES)
+        .map(|seed| {
+            let case = ConvCase::random(&mut Gen::new(2500 + seed), arch);
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(arch, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        check_conv(case, program, &ptx);
+    }
+}
+
+#[test]
+fn nvrtc_of_convolutions_for_sm_75_means_what_is_interpreted() {
+    random_convolutions_run(Arch::Sm75);
+}
+
+#[test]
+fn nvrtc_of_convolutions_for_sm_80_means_what_is_interpreted() {
+    random_convolutions_run(Arch::Sm80);
+}
+
+/// A window of 3×3 with a border and a stride, in two groups, by the smallest tiling.
+#[test]
+fn committed_ptx_of_a_convolution_means_what_is_interpreted() {
+    let slide = Slide { taps: 3, stride: 2, dilation: 1, before: 1 };
+    let tiling = *tilings(Arch::Sm80).last().unwrap();
+    let sizes = ([2, 2, 16, 24], vec![9, 7], vec![1; 2]);
+    let of = (Arch::Sm80, DType::F16, tiling);
+    let case = ConvCase::of(&mut Gen::new(3), of, vec![slide; 2], sizes, (8, DType::F16, true));
+    let program = case.program();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/conv_sm_80_f16.ptx");
+    let ptx = committed(Arch::Sm80, &program, &path);
+    check_conv(&case, &program, &ptx);
+    // Beside an image, a copy would read what is not there.
+    let blind: String =
+        ptx.lines().filter(|line| !line.contains("setp.lt.u32")).map(|line| format!("{line}\n")).collect();
+    let caught = std::panic::catch_unwind(|| check_conv(&case, &program, &blind));
+    assert!(blind != ptx && caught.is_err(), "nothing is different without its bounds");
 }
 
 fn random_attentions_run(arch: Arch) {

@@ -1,6 +1,6 @@
 //! The C of a tile program, read back to the program.
 //!
-//! The text says in comments what the program declares; a matmul is made again of that and of its epilogue, which the front end of kernels (`cuda_c`)
+//! The text says in comments what the program declares; a matmul, or a convolution, is made again of that and of its epilogue, which the front end of kernels (`cuda_c`)
 //! compiles. What was read is then rendered: every line but those of the epilogue must be equal to what was given, whose epilogue must be the same
 //! wherever it stands. An attention's bodies are all its own, and its name says what it is. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
 
@@ -10,6 +10,7 @@ use rlx_ir::DType;
 use rlx_ir::ops::Unseen;
 use rlx_kernel::ir::{Access, BufferDecl, Ty};
 use rlx_tile::schedule::{Attention, AttentionTiling, Mask, Matmul, Operand, Tiling, attention, matmul};
+use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar, render};
 
 use crate::cuda_c::{Compiled, compile_body};
@@ -222,9 +223,25 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
         operands.push(Operand { dtype: buffer.dtype, transposed, vector });
     }
     (what.left, what.right, what.result) = (operands[0], operands[1], operands[2]);
+    what.window = window(find(&comments, "g0")?)?;
     let uniforms = number(find(&comments, "uniforms")?.get(1).copied().unwrap_or_default())?;
     what.uniforms = (what.first_uniform()..uniforms as usize).map(|i| format!("u{i}")).collect();
     Ok((arch, what, tiling))
+}
+
+/// How the window of a view slides: nothing where it has none.
+fn window(view: &[&str]) -> Compiled<Vec<Slide>> {
+    let axes = (0..view.len()).filter(|&at| view[at] == "taps");
+    axes.map(|at| match view.get(at..at + 8) {
+        Some(&["taps", taps, "stride", stride, "dilation", dilation, "before", before]) => Ok(Slide {
+            taps: number(taps)?,
+            stride: number(stride)?,
+            dilation: number(dilation)?,
+            before: number(before)?,
+        }),
+        _ => Err(format!("{view:?} has no window")),
+    })
+    .collect()
 }
 
 /// The line of comments that begins with a word.
@@ -240,8 +257,8 @@ fn number(word: &str) -> Compiled<u32> {
 /// The tiling in a name such as `matmul.f16.128x128x32.2x2.s3`.
 fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
     let numbers = |word: &str| word.split('x').map(number).collect::<Compiled<Vec<u32>>>();
-    let &["matmul", _, tile, warps, stages] = &name.split('.').collect::<Vec<_>>()[..] else {
-        return Err(format!("{name:?} is no matmul"));
+    let &["matmul" | "conv", _, tile, warps, stages] = &name.split('.').collect::<Vec<_>>()[..] else {
+        return Err(format!("{name:?} is no matmul, and no convolution"));
     };
     let stages = number(stages.trim_start_matches('s'))?;
     match (&numbers(tile)?[..], &numbers(warps)?[..]) {
@@ -327,6 +344,38 @@ mod tests {
         for (from, to) in [("causal", "all"), ("zero", "nan"), ("q64", "q16"), (" < d1", " < d0")] {
             let changed = text.replace(from, to);
             assert!(changed != text && compile(&changed).unwrap().is_err(), "{from} as {to}");
+        }
+    }
+
+    /// The text of a convolution in groups, with a bias behind it.
+    fn conv_text(arch: Arch) -> String {
+        let slide = |taps, before| Slide { taps, stride: 2, dilation: 1, before };
+        let mut what = Matmul { window: vec![slide(3, 1), slide(1, 0)], ..Matmul::new(DType::F16) };
+        (what.batch, what.right.transposed) = (1, true);
+        what.buffers = vec![BufferDecl { name: "bias".into(), dtype: DType::F16, access: Access::Read }];
+        what.epilogue = Some(what.scalar("bias", |b, x, place| {
+            let bias = b.load(rlx_kernel::ir::Buffer(3), place.col);
+            b.add(x, bias)
+        }));
+        render::source(&matmul(arch, &what, &rlx_tile::schedule::tilings(arch)[2]).unwrap(), "k").unwrap()
+    }
+
+    #[test]
+    fn a_convolution_is_read_back_and_its_window_counts() {
+        for arch in ARCHS {
+            let text = conv_text(arch);
+            let function = compile(&text).expect("a tile program").unwrap();
+            let window = function.program.views[0].window.as_ref().expect("a window");
+            assert_eq!((window.taps(), window.axes.len()), (3, 2), "{arch:?}");
+            for (from, to) in [
+                ("taps 3", "taps 2"),
+                ("before 1", "before 2"),
+                (" * 2 - 1", " * 2 - 0"),
+                ("inverse", "inverted"),
+            ] {
+                let changed = text.replacen(from, to, 1);
+                assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
+            }
         }
     }
 

@@ -123,6 +123,7 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
         k,
         n: spatial_dims(step, anchor.id, format),
         dtype,
+        rows_are_inner: format == DataFormat::ChannelsLast,
     })
 }
 

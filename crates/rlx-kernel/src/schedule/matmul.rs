@@ -44,6 +44,7 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
         k: vec![dims.k.extent()],
         n: one(dims.b_is_vector, dims.n),
         dtype,
+        rows_are_inner: false,
     })
 }
 

@@ -36,6 +36,7 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
         k,
         n: vec![columns.extent()],
         dtype,
+        rows_are_inner: false,
     })
 }
 

@@ -74,7 +74,7 @@ impl<'s> MatMulParts<'s> {
         if dims.a_is_vector || dims.b_is_vector {
             return reject("a matmul of a vector");
         }
-        let ([_], [result]) = (&step.outputs[..], &graph.outputs[..]) else {
+        let ([output], [result]) = (&step.outputs[..], &graph.outputs[..]) else {
             return reject("several results");
         };
         if graph.shape(*result).dims() != anchor.shape.dims() {
@@ -84,7 +84,12 @@ impl<'s> MatMulParts<'s> {
         let (Some(left), Some(right)) = (number(lhs), number(rhs)) else {
             return reject("an operand that is computed as it is read");
         };
-        if step.is_written_over_others(&[left, right]) {
+        let over = |(i, input): (usize, &Operand)| {
+            let multiplied = [left, right].contains(&Arg::Input(i));
+            input.buffer == output.buffer
+                && (multiplied || !input.is_same_as(output) || input.dtype != output.dtype)
+        };
+        if step.inputs.iter().enumerate().any(over) {
             return reject("a result that is written over other elements than its epilogue reads");
         }
         let dtype = anchor.shape.dtype();

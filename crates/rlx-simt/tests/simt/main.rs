@@ -5,6 +5,7 @@ mod attention;
 mod blas;
 mod blas_rejections;
 mod common;
+mod convs;
 mod faults;
 mod graphs;
 mod handles;

@@ -19,7 +19,7 @@ use crate::attention::stays_whole;
 use crate::common::{Fake, everything, fake, second_gpu, set_params};
 
 /// The fake GPUs, the architecture of their matrix units, and whether these multiply bf16.
-const MODELS: [(Device, usize, Option<&str>, bool); 10] = [
+pub const MODELS: [(Device, usize, Option<&str>, bool); 10] = [
     (Device::Cuda, 0, Some("sm_80"), true),
     (Device::Cuda, 1, Some("sm_80"), true),
     (Device::Cuda, 2, Some("sm_75"), false),
@@ -36,23 +36,23 @@ fn parsed(body: &str) -> Graph {
     text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
 }
 
-fn module(graph: &Graph, backend: &SimtBackend, options: &CompileOptions) -> Arc<LirModule> {
+pub fn module(graph: &Graph, backend: &SimtBackend, options: &CompileOptions) -> Arc<LirModule> {
     let pipeline = CompilePipeline::new(backend.target(options).unwrap(), options.clone());
     Arc::new(pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir)
 }
 
 /// The schedules of a module's steps, as the target tells them.
-fn schedules(lir: &LirModule, backend: &SimtBackend, options: &CompileOptions) -> Vec<String> {
+pub fn schedules(lir: &LirModule, backend: &SimtBackend, options: &CompileOptions) -> Vec<String> {
     let target = backend.target(options).unwrap();
     lir.steps.iter().filter_map(|step| target.schedule(step, lir)).collect()
 }
 
-fn tiled(schedules: &[String]) -> u64 {
+pub fn tiled(schedules: &[String]) -> u64 {
     schedules.iter().filter(|schedule| schedule.starts_with("tiles.")).count() as u64
 }
 
 /// Compiles, and runs three times, the second and third as a graph; as many steps are tile programs as the target says, which is given.
-fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> u64 {
+pub fn check(graph: &Graph, bindings: &Bindings, backend: &SimtBackend) -> u64 {
     let options = CompileOptions::default();
     let lir = module(graph, backend, &options);
     let steps = tiled(&schedules(&lir, backend, &options));
@@ -161,7 +161,7 @@ fn a_run_of_few_rows_takes_small_tiles() {
     }
 }
 
-fn outputs(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Vec<Vec<u8>> {
+pub fn outputs(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Vec<Vec<u8>> {
     set_params(exec, bindings).unwrap();
     run(exec, bindings).unwrap()
 }
@@ -261,7 +261,7 @@ fn each_call_fails_in_turn() {
 const NEAR: f64 = 5e-3;
 
 /// Runs a model's smallest golden in f16, and says how many of its steps are tile programs.
-fn tiled_steps(name: &str, backend: &SimtBackend) -> Option<u64> {
+pub fn tiled_steps(name: &str, backend: &SimtBackend) -> Option<u64> {
     let model = model(name);
     let imported = import(&OnnxFile::open(&model.graph_file()?).unwrap(), &ImportOptions::default()).unwrap();
     let positions = |dims: &[(String, usize)]| dims.iter().map(|(_, n)| n).product::<usize>();

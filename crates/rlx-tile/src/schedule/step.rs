@@ -103,6 +103,16 @@ pub fn multiplies(arch: Arch, dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && Atom::of(arch, dtype).is_some()
 }
 
+/// The types of which steps are multiplied on the architecture.
+pub fn multiplied(arch: Arch) -> &'static [DType] {
+    match (multiplies(arch, DType::F16), multiplies(arch, DType::BF16)) {
+        (true, true) => &[DType::F16, DType::BF16],
+        (true, false) => &[DType::F16],
+        (false, true) => &[DType::BF16],
+        (false, false) => &[],
+    }
+}
+
 pub(super) fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
     let parts = MatMulParts::of(step)?;
     match multiplies(arch, parts.dtype) {

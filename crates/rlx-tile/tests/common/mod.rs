@@ -4,6 +4,7 @@
 pub mod attention;
 pub mod attention_parts;
 pub mod compiled;
+pub mod convs;
 pub mod groups;
 
 use half::{bf16, f16};

@@ -7,6 +7,7 @@ use rlx_tile::schedule::{
     Attention, Mask, Matmul, Operand, Tiling, attention, attention_tilings, group_tilings, large_tilings,
     matmul, matmul_groups, tilings,
 };
+use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program};
 
 /// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
@@ -46,6 +47,7 @@ pub fn programs() -> Vec<(String, Program)> {
         add(&parts, &tilings(arch)[5], "nn.parts");
         add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
+        convolutions(&plain, &mut |what, number, suffix| add(what, &tilings(arch)[number], suffix));
     }
     for dtype in [DType::F16, DType::BF16] {
         let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
@@ -60,6 +62,21 @@ pub fn programs() -> Vec<(String, Program)> {
         add(&gelu(plain), &tilings[0], "packed.bias_gelu");
     }
     all
+}
+
+/// Convolutions: a window of 3×3 by several tilings, one with a stride and groups, one over three dimensions, one of few channels, and what is behind one.
+fn convolutions(plain: &Matmul, add: &mut dyn FnMut(&Matmul, usize, &str)) {
+    let slide = |taps, stride| Slide { taps, stride, dilation: 1, before: taps / 2 };
+    let weights = |vector| Operand { transposed: true, vector, ..plain.right };
+    let of = |window| Matmul { window, right: weights(plain.right.vector), ..plain.clone() };
+    let three = of(vec![slide(3, 1); 2]);
+    [0, 2, 5].into_iter().for_each(|number| add(&three, number, "conv3x3.nt"));
+    add(&Matmul { batch: 1, ..of(vec![slide(3, 2); 2]) }, 2, "conv3x3.nt.groups");
+    add(&of(vec![slide(3, 1); 3]), 2, "conv3x3x3.nt");
+    let few =
+        Matmul { left: Operand { vector: 1, ..plain.left }, right: weights(1), ..of(vec![slide(7, 2); 2]) };
+    add(&few, 2, "conv7x7.nt.odd");
+    add(&gelu(three), 0, "conv3x3.nt.bias_gelu");
 }
 
 /// Attentions by name, such as `sm_80.bf16.attention.128.q64.k64.w4.s2.causal`: sizes of heads, every tiling of one of them, and each mask.

@@ -11,6 +11,7 @@ mod compiler;
 
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
+use common::convs::ConvCase;
 use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
@@ -112,6 +113,18 @@ fn texts_run(arch: Arch) {
     run(arch, cases.chain(in_parts));
 }
 
+/// The same of convolutions.
+fn convolutions_run(arch: Arch) {
+    let all = std::env::var_os("RLX_TEST_ALL").is_some();
+    let cases = (0..if all { 5 * CASES } else { CASES }).map(|seed| {
+        let case = ConvCase::random(&mut Gen::new(1700 + seed), arch);
+        let program = case.program();
+        let after = case.interpret(&program).unwrap().0;
+        (recorded(&program, case.describe(), case.uniforms(), case.memory(), after), program)
+    });
+    run(arch, cases);
+}
+
 /// The same of attentions, of which there are fewer: their texts take the compiler longer.
 fn attentions_run(arch: Arch) {
     let all = std::env::var_os("RLX_TEST_ALL").is_some();
@@ -175,6 +188,36 @@ fn text_of_attention_for_gfx1100_runs_as_interpreted() {
 #[test]
 fn text_of_attention_for_gfx1200_runs_as_interpreted() {
     attentions_run(Arch::Gfx1200);
+}
+
+#[test]
+fn text_of_convolutions_for_sm_75_runs_as_interpreted() {
+    convolutions_run(Arch::Sm75);
+}
+
+#[test]
+fn text_of_convolutions_for_sm_80_runs_as_interpreted() {
+    convolutions_run(Arch::Sm80);
+}
+
+#[test]
+fn text_of_convolutions_for_gfx90a_runs_as_interpreted() {
+    convolutions_run(Arch::Gfx90a);
+}
+
+#[test]
+fn text_of_convolutions_for_gfx1100_runs_as_interpreted() {
+    convolutions_run(Arch::Gfx1100);
+}
+
+#[test]
+fn text_of_convolutions_for_gfx1200_runs_as_interpreted() {
+    convolutions_run(Arch::Gfx1200);
+}
+
+#[test]
+fn text_of_convolutions_for_apple7_runs_as_interpreted() {
+    convolutions_run(Arch::Apple7);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Gemm {
     pub n: Vec<Extent>,
     /// The element type of operands and results.
     pub dtype: DType,
+    /// Results of neighbouring rows, and batches, are neighbours in memory, and those of columns are not: channels are last.
+    pub rows_are_inner: bool,
 }
 
 /// Loads the element of an operand at `(batch, m, k)`, or `(batch, k, n)`.

@@ -150,7 +150,8 @@ mod tests {
 
     fn names(m: Extent, n: Extent) -> Vec<String> {
         let dtype = rlx_ir::DType::F32;
-        let problem = Gemm { batch: vec![], m: vec![m], k: vec![Extent::Const(32)], n: vec![n], dtype };
+        let k = vec![Extent::Const(32)];
+        let problem = Gemm { batch: vec![], m: vec![m], k, n: vec![n], dtype, rows_are_inner: false };
         variants(&problem).iter().map(GemmVariant::to_string).collect()
     }
 
