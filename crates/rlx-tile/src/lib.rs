@@ -21,7 +21,7 @@
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
-//! CUDA and ROCm run matmuls and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), the group level and Metal's language no device yet. They are
+//! CUDA and ROCm run matmuls, convolutions and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), the group level and Metal's language no device yet. They are
 //! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted, and have not run on hardware.
 //!
 //! ```

@@ -27,7 +27,7 @@ fn random_convolutions(arch: Arch) {
         let mut g = Gen::new(7000 + seed);
         let dtype = g.pick(dtypes(arch));
         let compiled = compiled(random_conv(&mut g, dtype), seed);
-        let (results, tiled, refused) = compiled.run(arch, None);
+        let (results, tiled, refused) = compiled.run_by_tiles(arch, None);
         compiled.check(&results, arch);
         if tiled != 1 {
             refusals.push(format!("seed {seed}: {refused:?}\n{}", compiled.graph));
@@ -66,10 +66,10 @@ fn all_tilings_of_an_architecture_give_the_same_bits() {
     for arch in ARCHS {
         for seed in 0..4 {
             let compiled = compiled(random_conv(&mut Gen::new(7100 + seed), DType::F16), seed);
-            let (want, tiled, _) = compiled.run(arch, None);
+            let (want, tiled, _) = compiled.run_by_tiles(arch, None);
             assert_eq!(tiled, 1);
             for tiling in tilings(arch) {
-                let (got, tiled, refused) = compiled.run(arch, Some(&tiling));
+                let (got, tiled, refused) = compiled.run_by_tiles(arch, Some(&tiling));
                 assert_eq!(tiled, 1, "{} {}: {refused:?}", arch.name(), tiling.name());
                 let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
                 assert_eq!(bits(&got), bits(&want), "{} {}", arch.name(), tiling.name());

@@ -23,7 +23,7 @@ fn random_matmuls_with_epilogues_agree_with_the_oracle() {
             let mut g = Gen::new(seed);
             let dtype = g.pick(dtypes(arch));
             let compiled = Compiled::new(random_matmul(&mut g, dtype), seed, -1.0..1.0);
-            let (results, tiled, refused) = compiled.run(arch, None);
+            let (results, tiled, refused) = compiled.run_by_tiles(arch, None);
             compiled.check(&results, arch);
             if tiled != 1 {
                 refusals.push(format!("seed {seed}: {refused:?}\n{}", compiled.graph));
@@ -38,10 +38,10 @@ fn all_tilings_of_an_architecture_give_the_same_bits() {
     for arch in ARCHS {
         for seed in 0..4 {
             let compiled = Compiled::new(random_matmul(&mut Gen::new(seed), DType::F16), seed, -1.0..1.0);
-            let (want, tiled, _) = compiled.run(arch, None);
+            let (want, tiled, _) = compiled.run_by_tiles(arch, None);
             assert_eq!(tiled, 1);
             for tiling in tilings(arch) {
-                let (got, tiled, refused) = compiled.run(arch, Some(&tiling));
+                let (got, tiled, refused) = compiled.run_by_tiles(arch, Some(&tiling));
                 assert_eq!(tiled, 1, "{} {}: {refused:?}", arch.name(), tiling.name());
                 let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
                 assert_eq!(bits(&got), bits(&want), "{} {}", arch.name(), tiling.name());
@@ -63,7 +63,7 @@ fn what_is_no_matmul_of_half_precision_is_refused_with_the_reason() {
              %2 = MatMul(%0, %1) : {c}\n  return %2\n}}"
         );
         let compiled = Compiled::new(text::parse(&text).unwrap(), 1, -1.0..1.0);
-        let (results, tiled, refused) = compiled.run(Arch::Sm75, None);
+        let (results, tiled, refused) = compiled.run_by_tiles(Arch::Sm75, None);
         compiled.check(&results, Arch::Sm75);
         assert_eq!(tiled, 0);
         assert!(refused.iter().any(|r| r.contains(why)), "{refused:?}, not {why:?}");
@@ -91,7 +91,7 @@ fn tiled_steps(name: &str, arch: Arch) -> Option<usize> {
     }
     let options = CompileOptions { precision: Precision::F16, ..CompileOptions::default() };
     let compiled = Compiled::of(imported.graph.clone(), values, options);
-    let (results, tiled, refused) = compiled.run(arch, None);
+    let (results, tiled, refused) = compiled.run_by_tiles(arch, None);
     println!("{name} on {}: {tiled} steps, {refused:?}", arch.name());
     for (output, got) in imported.outputs.iter().zip(&results) {
         let Some((_, want)) = expected.iter().find(|(name, _)| name == output) else { continue };

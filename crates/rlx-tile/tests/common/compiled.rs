@@ -56,7 +56,7 @@ impl Compiled {
 
 impl Compiled {
     /// The results, every step done by tiles that can be, how many these were, and why others were not.
-    pub fn run(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, usize, Vec<String>) {
+    pub fn run_by_tiles(&self, arch: Arch, tiling: Option<&Tiling>) -> (Vec<Value>, usize, Vec<String>) {
         let (mut tiled, mut refused) = (0, Vec::new());
         let results = self.executable.run_with(&self.values, &mut |run| match by_tiles(run, arch, tiling)? {
             Ok(()) => {
