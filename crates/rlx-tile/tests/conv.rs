@@ -104,6 +104,7 @@ fn the_verifier_names_the_rule() {
     let many = |w: &mut Window| w.axes.iter_mut().for_each(|axis| axis.slide.taps = 1 << 16);
     assert!(matches!(changed(&many), Rule::Declaration(_)));
     assert!(matches!(changed(&|w| w.channels = Size::Uniform(999)), Rule::Unknown(_)));
+    assert!(matches!(changed(&|w| w.channels = Size::Const(0)), Rule::Declaration(_)));
     assert!(matches!(changed(&|w| w.axes[0].step = Size::Uniform(999)), Rule::Unknown(_)));
     let part = Size::Part { whole: 2, each: 0 };
     assert!(matches!(changed(&|w| w.axes[0].places = part), Rule::Declaration(_)));

@@ -1,7 +1,7 @@
 //! Windows that slide over images.
 
 use super::{Checked, Rule, Verifier, must};
-use crate::ir::{Copy, ViewDecl};
+use crate::ir::{Copy, Size, ViewDecl};
 use crate::window::{MOST_AXES, MOST_OF_SLIDE};
 
 impl Verifier<'_> {
@@ -10,6 +10,9 @@ impl Verifier<'_> {
         window.sizes().try_for_each(|size| self.size(at, size))?;
         must((1..=MOST_AXES).contains(&window.axes.len()) && v.heads.is_none(), at, || {
             Rule::Declaration("a window slides over one to three dimensions, and over one matrix".to_string())
+        })?;
+        must(window.divisors().all(|size| size != Size::Const(0)), at, || {
+            Rule::Declaration("a window of no channels or places".to_string())
         })?;
         let counts = |n: u32| (1..=MOST_OF_SLIDE).contains(&n);
         let known = window.axes.iter().map(|axis| axis.slide).all(|slide| {

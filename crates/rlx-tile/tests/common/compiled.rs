@@ -15,6 +15,11 @@ use rlx_tile::{Arch, interp};
 /// What steps are tested on.
 pub const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
 
+/// A device with every type, whose convolutions of f16 and bf16 go with channels last.
+pub fn target() -> KernelTarget {
+    KernelTarget { channels_last: &[DType::F16, DType::BF16], ..KernelTarget::full("tiles") }
+}
+
 /// A graph that compiles for a device with every type, and values for it.
 pub struct Compiled {
     pub graph: Graph,
@@ -36,8 +41,7 @@ impl Compiled {
     }
 
     pub fn of(graph: Graph, values: Bindings, options: CompileOptions) -> Compiled {
-        let channels_last = &[DType::F16, DType::BF16];
-        let target = KernelTarget { channels_last, ..KernelTarget::full("tiles") };
+        let target = target();
         let pipeline = CompilePipeline::new(Arc::new(target.clone()), options);
         let module = Arc::new(pipeline.compile(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir);
         Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }

@@ -65,9 +65,9 @@ impl Body<'_> {
             let along = match (axis.slide.taps, left) {
                 (1, _) => "0".to_string(),
                 (_, 1) => tap.clone(),
-                _ => format!("{tap} / {left}"),
+                _ => format!("({tap} / {left})"),
             };
-            self.line(&format!("const int {position} = first{i} + ({along}) * {};", axis.slide.dilation));
+            self.line(&format!("const int {position} = first{i} + {along} * {};", axis.slide.dilation));
             if axis.slide.taps > 1 && left > 1 {
                 tap = format!("({tap} % {left})");
             }
