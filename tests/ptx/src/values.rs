@@ -118,6 +118,7 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("selp.s32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
     ("selp.f32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
     ("selp.b64", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("selp.u64", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
     ("setp.eq.b32", 2, |a| flag(a[0] as u32 == a[1] as u32)),
     ("setp.ne.b32", 2, |a| flag(a[0] as u32 != a[1] as u32)),
     ("setp.eq.s16", 2, |a| flag(a[0] as u16 == a[1] as u16)),
