@@ -91,8 +91,8 @@ fn damaged_window(g: &mut Gen, window: Option<Window>) -> Option<Window> {
     let slide = Slide { taps: number(g), stride: number(g), dilation: number(g), before: number(g) };
     let axis = Axis { slide, places: size(g), size: size(g), step: size(g) };
     let mut window = window.unwrap_or(Window { channels: size(g), axes: vec![axis] });
-    let at = g.size(0..=window.axes.len() - 1);
-    match g.int(0..=6) {
+    let at = g.size(0..=window.axes.len().saturating_sub(1));
+    match if window.axes.is_empty() { 1 } else { g.int(0..=6) } {
         0 => window.channels = size(g),
         1 => window.axes.push(axis),
         2 => drop(window.axes.pop()),

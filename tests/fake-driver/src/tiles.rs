@@ -350,7 +350,7 @@ mod tests {
     /// The text of a convolution in groups, with a bias behind it.
     fn conv_text(arch: Arch) -> String {
         let slide = |taps, before| Slide { taps, stride: 2, dilation: 1, before };
-        let mut what = Matmul { window: vec![slide(3, 1), slide(1, 0)], ..Matmul::new(DType::F16) };
+        let mut what = Matmul { window: vec![slide(3, 1), slide(2, 0)], ..Matmul::new(DType::F16) };
         (what.batch, what.right.transposed) = (1, true);
         what.buffers = vec![BufferDecl { name: "bias".into(), dtype: DType::F16, access: Access::Read }];
         what.epilogue = Some(what.scalar("bias", |b, x, place| {
@@ -366,9 +366,9 @@ mod tests {
             let text = conv_text(arch);
             let function = compile(&text).expect("a tile program").unwrap();
             let window = function.program.views[0].window.as_ref().expect("a window");
-            assert_eq!((window.taps(), window.axes.len()), (3, 2), "{arch:?}");
+            assert_eq!((window.taps(), window.axes.len()), (6, 2), "{arch:?}");
             for (from, to) in [
-                ("taps 3", "taps 2"),
+                ("taps 2", "taps 4"),
                 ("before 1", "before 2"),
                 (" * 2 - 1", " * 2 - 0"),
                 ("inverse", "inverted"),
