@@ -13,7 +13,7 @@
 //! let weights = Operand { transposed: true, ..plain.right };
 //! let what = Matmul { window: vec![slide; 2], right: weights, ..plain };
 //! let program = matmul(Arch::Sm80, &what, &tilings(Arch::Sm80)[0])?;
-//! assert!(program.to_string().contains("window u15 channels u16 of u17 by u18 taps 3"));
+//! assert!(program.to_string().contains("window u12 channels u13 of u14 by u15 taps 3"));
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 
