@@ -7,6 +7,7 @@ use rlx_backend::tuning::Tuning;
 use rlx_backend::{Backend, CompileCache};
 use rlx_driver::Device;
 use rlx_ir::lir::{BufferKind, LirModule, StepKind};
+use rlx_ir::op::DataFormat;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, random_bindings, random_conv};
 use rlx_ir::{DType, DimBinding, Graph, Op, sym, text};
@@ -62,7 +63,9 @@ fn a_net_is_tile_programs_where_there_are_units_for_its_type() {
             assert_eq!(packs, if on_units { 2 } else { 0 }, "{device} {ordinal} {dtype}");
             let packed = |b: &&rlx_ir::lir::Buffer| b.format.is_some() && b.kind == BufferKind::Prepared;
             assert_eq!(lir.buffers.iter().filter(packed).count(), packs);
-            assert_eq!(count(&lir, |op| matches!(op, Op::Conv { .. })), 3);
+            let in_format = |of| count(&lir, |op| matches!(op, Op::Conv { format, .. } if *format == of));
+            let formats = [DataFormat::ChannelsFirst, DataFormat::ChannelsLast].map(in_format);
+            assert_eq!(formats, if on_units { [0, 3] } else { [3, 0] }, "{device} {ordinal} {dtype}");
             assert_eq!(lir.steps.len(), 5, "{device} {ordinal} {dtype}: {found:?}");
             for n in [1, 3] {
                 assert_eq!(check(&graph, &images(&graph, n), &backend), tiled(&found));
