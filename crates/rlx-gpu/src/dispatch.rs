@@ -86,30 +86,38 @@ pub struct Dispatches<C> {
 /// What a run chooses its dispatches by.
 #[derive(Debug)]
 struct Choice {
-    /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come first.
+    /// How many dispatches kernels are, and with how many rows they do the step. They come first.
+    kernels: (usize, Option<u32>),
+    /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come behind those.
     whole: Option<(Vec<Tiling>, (Ex, Ex))>,
     /// Rows, how many of them are few, and the number of parts, where two dispatches behind those may do the step in parts.
     parts: Option<(Ex, u32, Ex)>,
 }
 
 impl Choice {
-    fn new(tiles: &StepTiles, table: &mut ExtentTable) -> Choice {
+    fn new(tiles: &StepTiles, kernels: usize, table: &mut ExtentTable) -> Choice {
         let whole = tiles.whole.first().map(|(_, first)| {
             let tilings = tiles.whole.iter().map(|(_, launch)| launch.tiling).collect();
             (tilings, (table.add(first.size.0), table.add(first.size.1)))
         });
         let of = tiles.parts.as_ref().map(|parts| &parts.launch);
-        Choice { whole, parts: of.map(|of| (table.add(of.rows), of.few, table.add(of.count))) }
+        let kernels = (kernels, tiles.few);
+        Choice { kernels, whole, parts: of.map(|of| (table.add(of.rows), of.few, table.add(of.count))) }
     }
 
     /// The dispatches that do the step for these values.
     fn of(&self, values: &Values<'_>) -> Range<usize> {
         let Some((tilings, (rows, cols))) = &self.whole else { return 0..2 };
+        let (kernels, few) = self.kernels;
+        if few.is_some_and(|few| values.get(*rows) <= i64::from(few)) {
+            return 0..kernels;
+        }
         let takes = |&(rows, few, count)| tiles::takes_parts(values.get(rows), few, values.get(count));
         if self.parts.as_ref().is_some_and(takes) {
-            return tilings.len()..tilings.len() + 2;
+            let first = kernels + tilings.len();
+            return first..first + 2;
         }
-        let one = tiles::choose(tilings, values.get(*rows), values.get(*cols));
+        let one = kernels + tiles::choose(tilings, values.get(*rows), values.get(*cols));
         one..one + 1
     }
 }
@@ -167,7 +175,7 @@ pub fn prepare<C: Clone>(
     let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
     let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
     let outputs = elements.collect();
-    let choice = tiles.map(|tiles| Choice::new(tiles, table));
+    let choice = tiles.map(|tiles| Choice::new(tiles, launches.len(), table));
     Dispatches { list, views, outputs, choice, matmul: None }
 }
 

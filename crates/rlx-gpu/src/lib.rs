@@ -40,6 +40,7 @@ pub mod health;
 mod host_copy;
 pub mod memory;
 pub mod open;
+mod producers;
 mod sequence;
 pub mod signal;
 mod target;

@@ -9,7 +9,7 @@ use rlx_tile::atom::Atom;
 use rlx_tile::schedule::Division;
 
 use crate::tiles::MatrixUnits;
-use crate::{blas, tiles};
+use crate::{blas, producers, tiles};
 
 /// A device with kernels, and with other means for matmuls and convolutions.
 #[derive(Debug, Clone)]
@@ -50,7 +50,9 @@ impl GpuTarget {
 
     fn matmul(&self, node: &Node, graph: &Graph) -> By {
         let on_units = |of: MatrixUnits| rlx_tile::schedule::multiplies(of.arch, node.shape.dtype());
+        let on_units = |of: MatrixUnits| on_units(of) && !self.is_left_out(node, graph, of);
         match node.op {
+            Op::MatMulBlocks if self.matrix_units.is_some_and(on_units) => By::Tiles,
             Op::MatMul if self.uses_library() && blas::takes(node, graph) => By::Library,
             Op::MatMul if self.matrix_units.is_some_and(on_units) => By::Tiles,
             Op::Conv { .. } if self.matrix_units.is_some_and(|of| tiles::takes_conv(node, graph, of)) => {
@@ -58,6 +60,25 @@ impl GpuTarget {
             }
             _ => By::Kernels,
         }
+    }
+
+    /// Whether units multiply the type of a node, but no program does what is special about it: weights in blocks that tiles do not unpack, or an operand that
+    /// a region computes. Its kernels would do what the units do faster with what is made apart.
+    fn is_left_out(&self, node: &Node, graph: &Graph, of: MatrixUnits) -> bool {
+        let special = match &node.op {
+            Op::MatMulBlocks => rlx_tile::schedule::multiplies(of.arch, node.shape.dtype()),
+            Op::Region { body } => body.graph.nodes().iter().any(|anchor| {
+                let on_units = || rlx_tile::schedule::multiplies(of.arch, anchor.shape.dtype());
+                let computed = || anchor.inputs.iter().any(|&id| body.graph.node(id).op.is_elementwise());
+                match anchor.op {
+                    Op::MatMulBlocks => on_units(),
+                    Op::MatMul => on_units() && computed(),
+                    _ => false,
+                }
+            }),
+            _ => false,
+        };
+        special && !tiles::takes(node, graph, of, &self.kernels.limits)
     }
 }
 
@@ -73,9 +94,11 @@ impl Target for GpuTarget {
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
         let whole = |of: MatrixUnits| tiles::takes_whole(node, graph, of, &self.kernels.limits);
-        match self.matrix_units.is_some_and(whole) {
-            true => Claim::Native,
-            false => self.kernels.claim(node, graph),
+        let left_out = |of: MatrixUnits| self.is_left_out(node, graph, of);
+        match self.matrix_units {
+            Some(of) if whole(of) => Claim::Native,
+            Some(of) if left_out(of) => Claim::No(format!("tiles of {} do not compute it", of.arch.name())),
+            _ => self.kernels.claim(node, graph),
         }
     }
 
@@ -92,12 +115,16 @@ impl Target for GpuTarget {
         takes && self.kernels.fuses(anchor, op, graph)
     }
 
-    /// A library reads memory, and so do tiles, those of attention among them: their copies run ahead of what is computed.
+    /// A library reads memory, and so do tiles of attention. Those of a matmul compute what makes an operand where that pays.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
         let attention = matches!(anchor.op, Op::Attention { .. });
+        let pays = |of: MatrixUnits| producers::pays(producer, anchor, graph, of.arch);
         !attention
-            && self.matmul(anchor, graph) == By::Kernels
-            && self.kernels.fuses_producer(producer, anchor, graph)
+            && match self.matmul(anchor, graph) {
+                By::Library => false,
+                By::Tiles => self.matrix_units.is_some_and(pays),
+                By::Kernels => self.kernels.fuses_producer(producer, anchor, graph),
+            }
     }
 
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {

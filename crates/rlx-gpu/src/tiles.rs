@@ -11,6 +11,9 @@
 //!
 //! Where rows or columns are open, a step has a few programs, and the numbers of a run choose: prefill wants large tiles, a decoder's one row small ones.
 //!
+//! Matmuls by weights in blocks are programs, too, which unpack the weights as they copy them. Under [`Numerics::Fast`](rlx_opt::Numerics::Fast) few rows of
+//! such a matmul are left to its kernels, which a step of open rows then has beside its programs ([`StepTiles::few`]).
+//!
 //! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), long sums of few rows are divided among workgroups, so that a decoder's one row fills a GPU: a program for
 //! parts and a kernel that joins them, through scratch memory of the plan's ([`TileLaunches::scratch`]). Their sums are other chains, so under `Strict`
 //! nothing is divided.
@@ -29,7 +32,8 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, FEW_ROWS, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
+    Division, FEW_ROWS, PartsLaunch, StepLaunch, Tiling, convolves, multiplies_blocks, step, step_in_parts,
+    step_tilings,
 };
 use rlx_tile::{Arch, Program};
 
@@ -54,10 +58,12 @@ pub struct StepTiles {
     pub whole: Vec<(usize, StepLaunch)>,
     /// What does it where it has few rows and long sums.
     pub parts: Option<StepParts>,
+    /// With so many rows or fewer its kernels do it.
+    pub few: Option<u32>,
 }
 
 impl StepTiles {
-    /// Whether the step has kernels.
+    /// Whether the step has kernels alone.
     pub fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.parts.is_none()
     }
@@ -95,7 +101,7 @@ pub struct TileLaunches {
 }
 
 impl TileLaunches {
-    /// Whether the next init step, or step of the run, is done by a tile program; `units` are the device's matrix units, `division` is how it divides
+    /// Whether the next init step, or step of the run, is done by tile programs alone; `units` are the device's matrix units, `division` is how it divides
     /// steps of the run, where it may.
     pub fn take(
         &mut self,
@@ -106,7 +112,11 @@ impl TileLaunches {
         division: Option<&Division>,
         tuning: &Tuning,
     ) -> bool {
-        let launches = units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
+        let mut launches =
+            units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
+        let few = division.filter(|_| !init).and_then(|_| few_by_kernels(&StepDesc::of(of, lir).ok()?));
+        // None of them is chosen.
+        launches.retain(|launch| few.is_none_or(|few| !has_few_rows(launch, few)));
         let divided = launches.first().zip(units.zip(division.filter(|_| !init)));
         let divided = divided.and_then(|(first, (units, division))| {
             in_parts(&StepDesc::of(of, lir).ok()?, &few_rows(&launches, first), units, target, division)
@@ -114,8 +124,11 @@ impl TileLaunches {
         let always = divided.as_ref().is_some_and(is_always_taken);
         let parts = divided.map(|launch| self.parts(launch));
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
-        let tiles = StepTiles { whole, parts };
-        let taken = !tiles.is_empty();
+        let mut tiles = StepTiles { whole, parts, few: None };
+        let first = tiles.whole.first();
+        // Known rows are few or many in every run.
+        tiles.few = few.filter(|_| first.is_some_and(|(_, launch)| launch.size.0.as_const().is_none()));
+        let taken = !tiles.is_empty() && tiles.few.is_none();
         if init {
             self.init.push(tiles)
         } else {
@@ -180,15 +193,20 @@ fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
         && shared <= most
 }
 
-/// Whether every step of such a node, which has no kernels, is done by a tile program.
-pub fn takes_whole(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
-    let desc = StepDesc::of_node(node, graph).ok().filter(|_| matches!(node.op, Op::Attention { .. }));
+/// Whether every step of such a node is done by a tile program.
+pub fn takes(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
+    let desc = StepDesc::of_node(node, graph).ok();
     desc.is_some_and(|desc| of_desc(desc, units, limits).next().is_some())
 }
 
 /// Whether a convolution is done by a tile program, unless its operands are elsewhere than a graph says.
 pub fn takes_conv(node: &Node, graph: &Graph, units: MatrixUnits) -> bool {
     StepDesc::of_node(node, graph).is_ok_and(|desc| convolves(units.arch, &desc))
+}
+
+/// The same of a node which has no kernels.
+pub fn takes_whole(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
+    matches!(node.op, Op::Attention { .. }) && takes(node, graph, units, limits)
 }
 
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.
@@ -237,6 +255,17 @@ fn in_parts(
     fits(&launch.parts.code, units, &target.limits).then_some(launch)
 }
 
+/// The most rows of a step that its kernels do where they are few, though there is a tile program: weights in blocks, which few rows read once in any case,
+/// and which a tile would unpack for rows that are not there. None for other steps.
+fn few_by_kernels(desc: &StepDesc) -> Option<u32> {
+    multiplies_blocks(desc).then_some(FEW_ROWS)
+}
+
+/// Whether a step has so few rows in every run.
+fn has_few_rows(launch: &StepLaunch, few: u32) -> bool {
+    launch.size.0.as_const().is_some_and(|rows| rows <= i64::from(few))
+}
+
 /// Whether every run divides the step.
 fn is_always_taken(launch: &PartsLaunch) -> bool {
     launch.rows.as_const().is_some() && launch.count.as_const().is_some()
@@ -263,11 +292,17 @@ pub fn name(
     let first = launches.first()?;
     let prepared = |o: &Operand| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared;
     let of_init = of.outputs.iter().any(prepared);
-    let parts = division.filter(|_| !of_init).and_then(|division| {
+    let division = division.filter(|_| !of_init);
+    let few = division.and_then(|_| few_by_kernels(&StepDesc::of(of, lir).ok()?));
+    if few.is_some_and(|few| has_few_rows(first, few)) {
+        return None;
+    }
+    let parts = division.and_then(|division| {
         in_parts(&StepDesc::of(of, lir).ok()?, &few_rows(&launches, first), units, target, division)
     });
     let name = name_of(units.arch, &first.tiling);
     Some(match parts {
+        None if few.is_some() && first.size.0.as_const().is_none() => format!("{name}, few rows by kernels"),
         Some(parts) if is_always_taken(&parts) => format!("{name}.parts{}", parts.count),
         Some(_) => format!("{name}, few rows in parts"),
         None => name,
@@ -325,6 +360,11 @@ pub fn tuning_key(
 ) -> Option<Option<TuningKey>> {
     let names: Vec<String> =
         launches(of, lir, units, limits).map(|(tiling, _)| name_of(units.arch, &tiling)).collect();
+    let by_kernels = |desc: StepDesc| Some((few_by_kernels(&desc)?, step(units.arch, &desc, None).ok()?));
+    let few = StepDesc::of(of, lir).ok().and_then(by_kernels);
+    if few.is_some_and(|(few, launch)| has_few_rows(&launch, few)) {
+        return None;
+    }
     (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
 }
 

@@ -20,6 +20,14 @@
 //! for c { fetch c+1; body c; put c+1; barrier }
 //! ```
 //!
+//! Where some of a loop's copies can be asynchronous and others compute elements on the way, the former are begun where the others are fetched, and need no
+//! registers:
+//!
+//! ```text
+//! copy.async a 0; copy b 0; commit; wait 0; barrier
+//! for c { copy.async a c+1; fetch b c+1; commit; body c; put b c+1; wait 0; barrier }
+//! ```
+//!
 //! What is copied beyond the end of the loop is beyond its view, so no memory is read for it; where a loop is bounded by [`Below`], the first tiles beyond
 //! that are read in vain.
 
@@ -43,7 +51,7 @@ fn block(p: &Program, stmts: &[Stmt]) -> Vec<Stmt> {
                 let (counter, extent, below) = (*counter, *extent, *below);
                 let l = Loop { counter, extent, below, step: *step, stages: *stages, copies };
                 let body = block(p, body);
-                out.extend(if l.is_async(p) { l.ahead(body) } else { l.in_registers(body) });
+                out.extend(if l.is_async(p) { l.ahead(body) } else { l.in_registers(p, body) });
             }
             Stmt::For { counter, extent, below, step, body } => {
                 let (counter, extent, below, step) = (*counter, *extent, *below, *step);
@@ -128,20 +136,25 @@ impl Loop<'_> {
         out
     }
 
-    fn in_registers(&self, body: Vec<Stmt>) -> Vec<Stmt> {
-        let mut out: Vec<Stmt> = self.copies_of(0).map(Stmt::Copy).collect();
-        out.push(Stmt::Barrier);
-        let numbered = |put: fn(u32, Copy) -> Stmt| {
-            self.copies_ahead(1).enumerate().map(move |(n, c)| put(n as u32, c)).collect::<Vec<_>>()
-        };
-        let mut inner = numbered(Stmt::Fetch);
+    fn in_registers(&self, p: &Program, body: Vec<Stmt>) -> Vec<Stmt> {
+        // What is read in an iteration is in another stage than what is copied meanwhile.
+        let begun = |c: &Copy| self.stages >= 2 && can_be_async(p, c);
+        let some = self.copies.iter().any(begun);
+        let first = |c: Copy| if begun(&c) { Stmt::CopyAsync(c) } else { Stmt::Copy(c) };
+        let mut out: Vec<Stmt> = self.copies_of(0).map(first).collect();
+        let commit = || some.then_some(Stmt::Commit);
+        let wait = || some.then_some(Stmt::Wait(0));
+        out.extend(commit().into_iter().chain(wait()).chain([Stmt::Barrier]));
+        let ahead = || (0..).zip(self.copies_ahead(1));
+        let read = |(n, c): (u32, Copy)| if begun(&c) { Stmt::CopyAsync(c) } else { Stmt::Fetch(n, c) };
+        let mut inner: Vec<Stmt> = ahead().map(read).chain(commit()).collect();
         inner.extend(body);
         // With one stage, all lanes must be done with it before it is written.
         if self.stages == 1 {
             inner.push(Stmt::Barrier);
         }
-        inner.extend(numbered(Stmt::Put));
-        inner.push(Stmt::Barrier);
+        inner.extend(ahead().filter(|(_, c)| !begun(c)).map(|(n, c)| Stmt::Put(n, c)));
+        inner.extend(wait().into_iter().chain([Stmt::Barrier]));
         out.push(self.repeated(inner));
         out
     }

@@ -9,6 +9,7 @@ use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl};
 
 use crate::atom::{Arch, Atom, Loading};
+use crate::beside::Beside;
 use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
 use crate::scalar::Scalar;
@@ -133,7 +134,7 @@ pub struct ViewDecl {
     /// Elements from batch to batch, for each dimension of the grid's batch.
     pub batch: Vec<Size>,
     /// 1, 2, 4 or 8 neighbouring columns are accessed at once: the column stride is then 1, and columns, base and the other strides are
-    /// multiples of it, in every dispatch.
+    /// multiples of it, in every dispatch. Integers of 4 or 8 bits, which are only read, are accessed 8 at once.
     pub vector: u32,
 }
 
@@ -247,6 +248,8 @@ pub struct Copy {
     pub to: Tile,
     /// Which of the tile's stages.
     pub stage: Stage,
+    /// Numbers that the body is given beside each element.
+    pub with: Vec<Beside>,
     /// What becomes of an element on the way (the prologue); not for elements beyond the view.
     pub map: Option<Scalar>,
 }

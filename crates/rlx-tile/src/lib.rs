@@ -13,6 +13,7 @@
 //! ```
 //!
 //! - [`atom`]: matrix instructions and how their operands lie in lanes, as a table.
+//! - [`beside`]: what a prologue reads besides the elements that are copied.
 //! - [`layout`]: where the elements of a tile are in workgroup memory.
 //! - [`window`]: views of what a convolution's window slides over.
 //! - [`schedule`]: families of programs (matmul, convolution and attention), and steps of LIR as such, whole or in parts of long sums.
@@ -36,6 +37,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod atom;
+pub mod beside;
 pub mod expand;
 pub mod group;
 pub mod interp;

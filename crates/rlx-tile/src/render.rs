@@ -2,4 +2,4 @@
 
 mod c;
 
-pub use c::{instructions, source};
+pub use c::{PROLOGUE, instructions, source};

@@ -4,17 +4,18 @@ use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
 use rlx_kernel::emulate::emulate;
 use rlx_kernel::ir::{Buffer, BufferDecl, Inst, Stmt, Ty, Value, Var};
+use rlx_kernel::schedule::{Scheduled, Unscheduled};
 use rlx_kernel::{Kernel, TypeSupport, eval};
 
 /// Variables of a scalar body that are given and taken: the element, its batch, its row, its column.
 const GIVEN: [Ty; 4] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32];
 
 /// A scalar body: a kernel of one invocation that finds the element (an `f32`) in its first variable and leaves the result there. The next three
-/// are the number of the batch, the row and the column of the view (`i32`), and where it is given numbers of the element's row, those follow (`f32`). It may read the program's buffers and uniforms, and has no loops.
+/// are the number of the batch, the row and the column of the view (`i32`), and where it is given numbers of the element's row or beside the element, those follow (`f32`). It may read the program's buffers and uniforms, and has no loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
     kernel: Kernel,
-    /// How many numbers of the element's row it is given.
+    /// How many numbers of the element's row, or beside the element, it is given.
     rows: usize,
 }
 
@@ -49,7 +50,8 @@ impl Scalar {
         Scalar::with_rows(name, buffers, uniforms, 0, |b, x, _, place| f(b, x, place))
     }
 
-    /// Writes a body that is also given so many numbers of the element's row ([`Stmt::Each`](crate::ir::Stmt::Each)).
+    /// Writes a body that is also given so many numbers of the element's row ([`Stmt::Each`](crate::ir::Stmt::Each)), or beside the element
+    /// ([`Copy::with`](crate::ir::Copy::with)).
     pub fn with_rows(
         name: &str,
         buffers: &[BufferDecl],
@@ -82,10 +84,23 @@ impl Scalar {
     /// # Errors
     /// As [`Scalar::verify`].
     pub fn from_kernel(kernel: Kernel) -> Result<Self> {
-        Scalar::checked(kernel, 0)
+        Scalar::from_kernel_with(kernel, 0)
     }
 
-    fn checked(kernel: Kernel, rows: usize) -> Result<Self> {
+    /// A kernel of a step as a body that is also given so many numbers. Functions that no language has become those that all have.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(crate) fn of_kernel(kernel: Kernel, given: usize) -> Scheduled<Self> {
+        let body = Scalar::from_kernel_with(kernel, given).and_then(|body| body.emulated(TypeSupport::ALL));
+        body.map_err(|e| Unscheduled(e.to_string()))
+    }
+
+    /// A kernel as a body that is also given so many numbers.
+    ///
+    /// # Errors
+    /// As [`Scalar::verify`].
+    pub fn from_kernel_with(kernel: Kernel, rows: usize) -> Result<Self> {
         let scalar = Scalar { kernel, rows };
         scalar.verify()?;
         Ok(scalar)
@@ -96,13 +111,19 @@ impl Scalar {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for a type that can neither be had nor emulated.
     pub(crate) fn emulated(&self, types: TypeSupport) -> Result<Self> {
-        let kernel = emulate(&self.kernel, types).map_err(|why| {
+        let mut kernel = emulate(&self.kernel, types).map_err(|why| {
             Error::new(ErrorKind::Unsupported, format!("the scalar body {:?}: {why}", self.kernel.name))
         })?;
-        Scalar::checked(kernel, self.rows)
+        // What it does not read is the program's to declare: packed integers stay those, and are no words here.
+        for (i, decl) in self.kernel.buffers.iter().enumerate() {
+            if kernel.buffers.get(i).is_some_and(|now| now != decl) && !self.reads(Buffer(i as u32)) {
+                kernel.buffers[i] = decl.clone();
+            }
+        }
+        Scalar::from_kernel_with(kernel, self.rows)
     }
 
-    /// How many numbers of the element's row it is given.
+    /// How many numbers of the element's row, or beside the element, it is given.
     pub fn rows(&self) -> usize {
         self.rows
     }

@@ -12,14 +12,17 @@ mod step;
 mod step_attention;
 mod step_attention_parts;
 mod step_conv;
+mod step_operands;
 mod step_parts;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
 pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
-pub use matmul::{Matmul, Operand, Sizes, Strides, Tiling, large_tilings, matmul, tilings};
+pub use matmul::{
+    Given, Matmul, Operand, Sizes, Strides, Tiling, computed_tilings, large_tilings, matmul, tilings,
+};
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
 pub use parts::{Division, FEW_QUERIES, FEW_ROWS, Parts};
-pub use step::{StepLaunch, multiplied, multiplies, step, step_tilings};
+pub use step::{StepLaunch, multiplied, multiplies, multiplies_blocks, step, step_tilings, suited_tiling};
 pub use step_conv::convolves;
 pub use step_parts::{Bound, PartLaunch, PartsLaunch, step_in_parts};

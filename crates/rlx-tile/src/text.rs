@@ -17,10 +17,12 @@
 //!     …
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
 
 use rlx_kernel::ir::Access;
 
+use crate::beside::{Beside, Span};
 use crate::group::Decls;
 use crate::ir::{Below, Coord, Copy, Index, Program, Reduction, Role, Size, Stage, Stmt};
 use crate::scalar::Scalar;
@@ -126,6 +128,9 @@ pub(crate) fn declared(p: &Program) -> String {
     let _ = writeln!(text, "  uniforms {}", p.uniforms.len());
     // Writing to a string cannot fail.
     let _ = write_declared(&mut text, p);
+    let mut tiles = BTreeSet::new();
+    tiles_with(&p.body, &mut tiles);
+    text.extend(tiles);
     text.lines().map(|line| format!("// {line}\n")).collect()
 }
 
@@ -276,8 +281,41 @@ fn bound(below: Option<Below>) -> String {
     below.map_or_else(String::new, of)
 }
 
+/// What a copy reads beside its elements.
+fn with(c: &Copy) -> String {
+    let of = |(i, b): (usize, &Beside)| {
+        let span = match b.span {
+            Span::One => String::new(),
+            Span::Columns(n) => format!(" by {n}"),
+            Span::Row => " by row".to_owned(),
+        };
+        format!("{}g{}{span}", if i == 0 { " with " } else { ", " }, b.view.0)
+    };
+    c.with.iter().enumerate().map(of).collect()
+}
+
+/// The tiles of a list that are copied with something beside it, and that.
+fn tiles_with(stmts: &[Stmt], found: &mut BTreeSet<String>) {
+    for s in stmts {
+        let copies = match s {
+            Stmt::Copy(c) | Stmt::CopyAsync(c) | Stmt::Fetch(_, c) | Stmt::Put(_, c) => {
+                std::slice::from_ref(c)
+            }
+            Stmt::Pipelined { copies, .. } => &copies[..],
+            Stmt::For { body, .. } => {
+                tiles_with(body, found);
+                continue;
+            }
+            _ => continue,
+        };
+        for c in copies.iter().filter(|c| !c.with.is_empty()) {
+            found.insert(format!("  t{} from g{}{}\n", c.to.0, c.from.0, with(c)));
+        }
+    }
+}
+
 fn write_copy(f: &mut dyn Write, verb: &str, c: &Copy, depth: usize) -> fmt::Result {
-    write!(f, "{verb} t{}[{}] = g{}[{}, {}]", c.to.0, c.stage, c.from.0, c.row, c.col)?;
+    write!(f, "{verb} t{}[{}] = g{}[{}, {}]{}", c.to.0, c.stage, c.from.0, c.row, c.col, with(c))?;
     write_map(f, c.map.as_ref(), depth)
 }
 

@@ -16,6 +16,8 @@ use std::fmt;
 use rlx_ir::{Error, ErrorKind};
 use rlx_kernel::ir::{Access, Buffer, Inst, Stmt as KernelStmt};
 
+pub(crate) use declared::is_unpacked;
+
 use crate::ir::{Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -340,15 +342,16 @@ impl Verifier<'_> {
         })?;
         self.position(&here, at.0, true, 1)?;
         self.position(&here, at.1, true, view.vector)?;
-        self.body_of_element(&here, map, Some(view.buffer))
+        self.body_beside(&here, map, 0)?;
+        self.body(&here, map, Some(view.buffer))
     }
 
-    /// The body of a copy or a store, which knows nothing of an element's row.
-    fn body_of_element(&self, at: &str, map: Option<&Scalar>, over: Option<Buffer>) -> Checked {
-        must(map.is_none_or(|scalar| scalar.rows() == 0), at, || {
-            Rule::Body("the body is given numbers of a row where there are none".to_string())
-        })?;
-        self.body(at, map, over)
+    /// The body of a copy or a store, which is given so many numbers beside the element.
+    fn body_beside(&self, at: &str, map: Option<&Scalar>, given: usize) -> Checked {
+        let takes = map.map_or(0, Scalar::rows);
+        must(takes == given, at, || {
+            Rule::Body(format!("the body is given {given} numbers beside an element, not {takes}"))
+        })
     }
 
     /// A body reads what nobody writes. That of a store may also read what it is stored over: which element that is, the interpreter checks.

@@ -53,8 +53,17 @@ fn counted(program: &Program) -> Counters {
         let strides = (0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32));
         uniforms.extend(strides.map(|stride| parts.map_or(stride, |along| along[i])));
     }
+    let mut sizes = vec![left, right, result];
+    // What bodies are given: at each element, or one for a row or a block of it.
+    for view in program.views.iter().skip(3) {
+        let length = |size: Size| if let Size::Uniform(i) = size { SIZES[i as usize] } else { 0 };
+        let row = if view.vector == 1 { 8 } else { length(view.cols) };
+        uniforms.extend([0, row, 1]);
+        sizes.push(length(view.rows) * row);
+    }
     uniforms.extend(parts.map(|_| PART));
-    let sizes = [left, right, result, n].map(|size| size * BATCH.pow(batch as u32));
+    sizes.push(n);
+    let sizes: Vec<i32> = sizes.into_iter().map(|size| size * BATCH.pow(batch as u32)).collect();
     run(program, &uniforms, &sizes)
 }
 

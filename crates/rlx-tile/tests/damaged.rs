@@ -5,10 +5,12 @@ mod common;
 use common::Case;
 use common::attention::{ARCHS as ATTENTION, AttentionCase};
 use common::convs::ConvCase;
+use common::prologue::PrologueCase;
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_kernel::interp::{Binding, Pools};
 use rlx_kernel::ir::Buffer;
+use rlx_tile::beside::{Beside, Span};
 use rlx_tile::expand::expand;
 use rlx_tile::ir::{
     Below, Coord, Copy, Counter, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile, View,
@@ -61,13 +63,29 @@ fn damage_stage(g: &mut Gen, stage: &mut Stage) {
 }
 
 fn damage_copy(g: &mut Gen, c: &mut Copy) {
-    match g.int(0..=4) {
+    match g.int(0..=if c.with.is_empty() { 5 } else { 9 }) {
+        5 => c.with.push(damaged_beside(g)),
+        6 => drop(c.with.pop()),
+        7..=9 => {
+            let at = g.size(0..=c.with.len() - 1);
+            let (old, new) = (c.with[at], damaged_beside(g));
+            c.with[at] = if g.chance(0.5) {
+                Beside { span: new.span, ..old }
+            } else {
+                Beside { view: new.view, ..old }
+            };
+        }
         0 => c.from = View(g.int(0..=4) as u32),
         1 => c.to = Tile(g.int(0..=3) as u32),
         2 => damage_stage(g, &mut c.stage),
         3 => damage_index(g, &mut c.row),
         _ => damage_index(g, &mut c.col),
     }
+}
+
+fn damaged_beside(g: &mut Gen) -> Beside {
+    let columns = number(g);
+    Beside { view: View(g.int(0..=6) as u32), span: g.pick(&[Span::One, Span::Columns(columns), Span::Row]) }
 }
 
 fn damage_block(g: &mut Gen, stmts: &mut Vec<Stmt>) {
@@ -210,16 +228,21 @@ fn damage(g: &mut Gen, p: &mut Program) {
         }
         9 => {
             let i = pick(g, p.buffers.len());
-            p.buffers[i].dtype = g.pick(&[DType::F32, DType::F16, DType::BF16, DType::I64, DType::Bool]);
+            p.buffers[i].dtype =
+                g.pick(&[DType::F32, DType::F16, DType::BF16, DType::I64, DType::Bool, DType::U4, DType::I8]);
         }
         _ => damage_block(g, &mut p.body),
     }
 }
 
-/// A random program: a matmul, or now and then an attention or a convolution.
+/// A random program: a matmul, now and then of computed operands, an attention, or a convolution.
 fn any(g: &mut Gen, arch: Arch) -> ((Program, Vec<i32>), (Pools, Vec<Binding>)) {
     if ATTENTION.contains(&arch) && g.chance(0.4) {
         let case = AttentionCase::random(g, arch);
+        return ((case.program(), case.uniforms()), case.memory());
+    }
+    if g.chance(0.3) {
+        let case = PrologueCase::random(g, arch);
         return ((case.program(), case.uniforms()), case.memory());
     }
     if g.chance(0.3) {

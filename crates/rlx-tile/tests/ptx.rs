@@ -14,6 +14,7 @@ use common::attention::AttentionCase;
 use common::attention_parts::Divided;
 use common::convs::ConvCase;
 use common::groups::GroupCase;
+use common::prologue::PrologueCase;
 use common::{Case, Map};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
@@ -245,6 +246,32 @@ fn committed_ptx_of_attention_means_what_is_interpreted() {
         let caught = std::panic::catch_unwind(|| check_attention(&case, &program, &changed));
         assert!(caught.is_err(), "nothing is different without {name}");
     }
+}
+
+fn random_prologues_run(arch: Arch) {
+    let cases: Vec<(PrologueCase, Program)> = (0..CASES / 2)
+        .map(|seed| {
+            let case = PrologueCase::random(&mut Gen::new(13_000 + seed), arch);
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(arch, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        let after = case.interpret(program).unwrap_or_else(|e| panic!("{e}\n{}", case.describe())).0;
+        compare(program, &ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
+    }
+}
+
+#[test]
+fn nvrtc_of_computed_operands_for_sm_75_means_what_is_interpreted() {
+    random_prologues_run(Arch::Sm75);
+}
+
+#[test]
+fn nvrtc_of_computed_operands_for_sm_80_means_what_is_interpreted() {
+    random_prologues_run(Arch::Sm80);
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn render_all(vendor: Vendor, variable: &str, extension: &str) {
         assert_eq!(text.contains("cp.async.bulk.shared"), groups, "{name}");
         assert!(text.contains(&instruction), "{name} has no {instruction}");
         let one_by_one = name.ends_with("nn.odd") || name.ends_with("nt.odd");
-        let asynchronous = program.arch.copies_async() && !groups && !one_by_one && !name.contains("f32");
+        let asynchronous = program.arch.copies_async() && !groups && !one_by_one;
         assert_eq!(text.contains("cp.async.cg"), asynchronous, "{name}");
         if let Some(out) = &out {
             std::fs::write(out.join(format!("tile.{name}.{extension}")), text).unwrap();
@@ -102,6 +102,8 @@ fn golden_files_hold() {
         ("gfx1100_attention", "hip", "gfx1100.f16.attention.64.q64.k32.w4.s1.all"),
         ("sm_80_attention", "cu", "sm_80.bf16.attention.128.q128.k64.w8.s2.causal"),
         ("sm_80_parts", "cu", "sm_80.f16.16x64x64.1x2.s4.nn.parts"),
+        ("sm_80_blocks", "cu", "sm_80.f16.64x64x32.2x2.s4.nt.u4_blocks"),
+        ("gfx1100_gated", "hip", "gfx1100.bf16.64x64x32.2x2.s2.nn.gated"),
         ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
         ("sm_80_conv", "cu", "sm_80.f16.64x64x32.2x2.s4.conv3x3.nt.groups"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),

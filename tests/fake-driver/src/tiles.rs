@@ -1,15 +1,19 @@
 //! The C of a tile program, read back to the program.
 //!
-//! The text says in comments what the program declares; a matmul, or a convolution, is made again of that and of its epilogue, which the front end of kernels (`cuda_c`)
-//! compiles. What was read is then rendered: every line but those of the epilogue must be equal to what was given, whose epilogue must be the same
-//! wherever it stands. An attention's bodies are all its own, and its name says what it is. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
+//! The text says in comments what the program declares; a matmul, or a convolution, is made again of that and of its bodies (its epilogue, and what operands are computed by as they
+//! are copied), which the front end of kernels (`cuda_c`) compiles. What was read is then rendered: every line but those of bodies must be equal to what was
+//! given, whose bodies must be the same wherever they stand. An attention's bodies are all its own, and its name says what it is. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use rlx_ir::DType;
 use rlx_ir::ops::Unseen;
 use rlx_kernel::ir::{Access, BufferDecl, Ty};
-use rlx_tile::schedule::{Attention, AttentionTiling, Mask, Matmul, Operand, Tiling, attention, matmul};
+use rlx_tile::beside::Span;
+use rlx_tile::schedule::{
+    Attention, AttentionTiling, Given, Mask, Matmul, Operand, Tiling, attention, matmul,
+};
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar, render};
 
@@ -17,7 +21,7 @@ use crate::cuda_c::{Compiled, compile_body};
 
 /// What the text of a tile program begins with.
 const MARK: &str = "// program ";
-/// What stands before an epilogue.
+/// What stands before a body.
 const SUM: &str = "float m0 = ";
 
 /// A program, and what its function is called.
@@ -59,14 +63,22 @@ fn read(source: &str) -> Compiled<Function> {
     Ok(Function { name, program })
 }
 
-/// The matmul of a text, with its epilogue.
+/// The matmul of a text, with its bodies.
 fn matmul_of(lines: &[&str]) -> Compiled<Program> {
     let (arch, mut what, tiling) = declared(lines)?;
     let text = Text::of(lines)?;
-    if let Some(body) = &text.body {
-        let vars = vec![Ty::F32, Ty::I32, Ty::I32, Ty::I32];
-        let kernel = compile_body(body, what.all_buffers(), what.all_uniforms(), vars)?;
-        what.epilogue = Some(Scalar::from_kernel(kernel).map_err(said)?);
+    let (buffers, uniforms) = (what.all_buffers(), what.all_uniforms());
+    for (of, body) in &text.bodies {
+        let (to, given) = match of {
+            None => (&mut what.epilogue, 0),
+            Some(0) => (&mut what.left_map, what.left_with.len()),
+            Some(1) => (&mut what.right_map, what.right_with.len()),
+            Some(tile) => return Err(format!("a body of t{tile}")),
+        };
+        let mut vars = vec![Ty::F32, Ty::I32, Ty::I32, Ty::I32];
+        vars.extend(std::iter::repeat_n(Ty::F32, given));
+        let kernel = compile_body(body, buffers.clone(), uniforms.clone(), vars)?;
+        *to = Some(Scalar::from_kernel_with(kernel, given).map_err(said)?);
     }
     matmul(arch, &what, &tiling).map_err(said)
 }
@@ -143,15 +155,15 @@ fn said(e: impl Display) -> String {
     e.to_string()
 }
 
-/// Lines without epilogues, and the one that stands in their places.
+/// Lines without bodies, and those that stand in their places: the epilogue, and the bodies of tiles by their numbers.
 struct Text<'s> {
     rest: Vec<&'s str>,
-    body: Option<String>,
+    bodies: BTreeMap<Option<u32>, String>,
 }
 
 impl<'s> Text<'s> {
     fn of(lines: &[&'s str]) -> Compiled<Text<'s>> {
-        let (mut rest, mut body): (Vec<&str>, Option<String>) = (Vec::new(), None);
+        let (mut rest, mut bodies): (Vec<&str>, BTreeMap<Option<u32>, String>) = Default::default();
         let mut at = 0;
         while at < lines.len() {
             rest.push(lines[at]);
@@ -159,19 +171,21 @@ impl<'s> Text<'s> {
             if !lines[at - 1].starts_with(SUM) || lines.get(at) != Some(&"{") {
                 continue;
             }
-            let end = at + block(&lines[at..]).ok_or("an epilogue without an end")?;
+            let of_tile = at.checked_sub(2).and_then(|before| lines[before].strip_prefix("// "));
+            let of_tile =
+                of_tile.and_then(|said| said.strip_prefix(render::PROLOGUE)).map(number).transpose()?;
+            let end = at + block(&lines[at..]).ok_or("a body without an end")?;
             // The brace, and where the element is.
             let place = |line: &&&str| line.starts_with("int m");
             let head = 1 + lines[at + 1..end].iter().take_while(place).count();
             rest.extend(&lines[at..at + head]);
             let own: String = lines[at + head..end].iter().map(|line| format!("{line}\n")).collect();
-            if body.as_ref().is_some_and(|body| *body != own) {
-                return Err("epilogues that differ".to_owned());
+            if bodies.insert(of_tile, own.clone()).is_some_and(|body| body != own) {
+                return Err("bodies that differ".to_owned());
             }
-            body = Some(own);
             at = end;
         }
-        Ok(Text { rest, body })
+        Ok(Text { rest, bodies })
     }
 }
 
@@ -187,7 +201,7 @@ fn block(lines: &[&str]) -> Option<usize> {
     None
 }
 
-/// The matmul that the comments declare, without its epilogue.
+/// The matmul that the comments declare, without its bodies.
 fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     let comments = comments(lines);
     let (name, arch, dtype) = head(&comments)?;
@@ -210,7 +224,10 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     if declared.len() < 3 {
         return Err("a matmul has three buffers".to_owned());
     }
-    what.buffers = declared.split_off(3);
+    let mut others = declared.split_off(3).into_iter();
+    what.left_with = given(&comments, 0, &mut others)?;
+    what.right_with = given(&comments, 1, &mut others)?;
+    what.buffers = others.collect();
     let normal = [("[u0", "u2"), ("[u2", "u1"), ("[u0", "u1")];
     let mut operands = Vec::new();
     for (i, buffer) in declared.iter().enumerate() {
@@ -242,6 +259,30 @@ fn window(view: &[&str]) -> Compiled<Vec<Slide>> {
         _ => Err(format!("{view:?} has no window")),
     })
     .collect()
+}
+
+/// What the body of a tile is given: of the next buffers.
+fn given(
+    comments: &[Vec<&str>],
+    tile: u32,
+    buffers: &mut impl Iterator<Item = BufferDecl>,
+) -> Compiled<Vec<Given>> {
+    let of = format!("t{tile}");
+    let line = comments.iter().find(|words| words.len() > 4 && words[0] == of && words[1] == "from");
+    let mut words = line.map_or(&[][..], |words| &words[4..]).iter().peekable();
+    let mut all = Vec::new();
+    while let Some(view) = words.next() {
+        let vector = number(find(comments, view)?.last().copied().unwrap_or_default())?;
+        let by = words.next_if(|word| **word == "by").and_then(|_| words.next());
+        let span = match by.copied() {
+            None => Span::One,
+            Some("row") => Span::Row,
+            Some(columns) => Span::Columns(number(columns)?),
+        };
+        let dtype = buffers.next().ok_or("a view without a buffer")?.dtype;
+        all.push(Given { dtype, vector, span });
+    }
+    Ok(all)
 }
 
 /// The line of comments that begins with a word.
@@ -304,6 +345,48 @@ mod tests {
                 (batch, function.program.buffers.len(), function.program.workgroup() / 4),
                 (1, 4, arch.lanes())
             );
+        }
+    }
+
+    /// A matmul by weights of 4 bits in blocks, of an activation times another tensor and a number of its row.
+    fn blocks(arch: Arch) -> Program {
+        let mut what = Matmul::new(DType::F16);
+        what.right = Operand { dtype: DType::U4, transposed: true, vector: 8 };
+        let scale = Given { dtype: DType::F32, vector: 1, span: Span::Columns(32) };
+        what.right_with = vec![scale, Given { dtype: DType::F16, ..scale }];
+        let up = Given { dtype: DType::F16, vector: 8, span: Span::One };
+        what.left_with = vec![up, Given { dtype: DType::F32, vector: 1, span: Span::Row }];
+        let (buffers, uniforms) = (what.all_buffers(), what.all_uniforms());
+        what.right_map = Some(Scalar::with_rows("blocks", &buffers, &uniforms, 2, |b, x, given, _| {
+            let x = b.sub(x, given[1]);
+            b.mul(x, given[0])
+        }));
+        what.left_map = Some(Scalar::with_rows("gate", &buffers, &uniforms, 2, |b, x, given, _| {
+            let x = b.mul(x, given[0]);
+            b.mul(x, given[1])
+        }));
+        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8 };
+        matmul(arch, &what, &tiling).unwrap()
+    }
+
+    #[test]
+    fn operands_that_are_computed_are_read_back_and_every_line_counts() {
+        for arch in ARCHS {
+            let program = blocks(arch);
+            let text = render::source(&program, "k").unwrap();
+            let read = compile(&text).unwrap().unwrap();
+            assert!(read.program.to_string() == program.to_string(), "{}", arch.name());
+            let lines: Vec<&str> = text.lines().collect();
+            for at in 1..lines.len() {
+                let mut left = lines.clone();
+                left.remove(at);
+                let compiled = compile(&(left.join("\n") + "\n")).unwrap();
+                assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
+            }
+            for (from, to) in [("by 32", "by 64"), ("by row", "by 8"), ("u4 read", "i4 read"), ("m5", "m4")] {
+                let changed = text.replacen(from, to, 1);
+                assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
+            }
         }
     }
 

@@ -107,7 +107,7 @@ impl Cx<'_> {
     }
 
     /// A constant of one value.
-    fn constant(&mut self, data: &rlx_ir::ConstData) -> Scheduled<Value> {
+    pub(super) fn constant(&mut self, data: &rlx_ir::ConstData) -> Scheduled<Value> {
         let value = data.value();
         let ty = Ty::of(data.dtype());
         let uniform = data.num_elements() >= 1

@@ -1,7 +1,8 @@
 //! A step around a matmul in parts: which operands are multiplied, and what becomes of a sum.
 //!
-//! [`super::matmul`] makes a whole kernel of such a step. Who multiplies by other means (tiles and matrix instructions, say) needs the sizes, where
-//! the operands are, and the rest of the body as a function of one sum: its *epilogue*, made of the body by the same code.
+//! [`super::matmul`] and [`super::matmul_blocks`] make whole kernels of such steps. Who multiplies by other means (tiles and matrix instructions, say) needs
+//! the sizes, where the operands are and what becomes of their elements ([`MatMulOperand`]), and the rest of the body as a function of one sum: its
+//! *epilogue*, made of the body by the same code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 use super::cx::Cx;
+use super::matmul_operand::{MatMulOperand, MatMulRead, merged};
 use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, Unscheduled, anchor_of, elementwise, reject};
 use crate::Kernel;
 use crate::ir::{BufferDecl, Ty};
@@ -21,12 +23,14 @@ use crate::ir::{BufferDecl, Ty};
 pub struct MatMulParts<'s> {
     step: &'s StepDesc,
     anchor: &'s Node,
-    /// The inputs that are multiplied.
-    pub operands: [Arg; 2],
+    /// What is multiplied.
+    operands: Vec<MatMulOperand>,
     /// Dimensions along which matmuls repeat.
     pub batch: Vec<Extent>,
     /// Rows of the result.
     pub m: Extent,
+    /// The dimensions that its rows are.
+    pub(super) rows: Vec<Extent>,
     /// Columns.
     pub n: Extent,
     /// What is summed over.
@@ -60,52 +64,107 @@ impl<'s> MatMulParts<'s> {
     /// The parts of a step.
     ///
     /// # Errors
-    /// A step around something else, several results, operands that are vectors or computed in the step, a result that has dimensions of its own
-    /// or is written over anything but what its epilogue reads at the same place.
+    /// A step around something else, several results, operands that are vectors or computed by other than elementwise ops, a result that has dimensions of
+    /// its own or is written over anything but what its epilogue reads at the same place.
     pub fn of(step: &'s StepDesc) -> Scheduled<Self> {
-        let Some(anchor @ Node { op: Op::MatMul, .. }) = anchor_of(step)? else {
+        let Some(anchor @ Node { op: Op::MatMul | Op::MatMulBlocks, .. }) = anchor_of(step)? else {
             return reject("no matmul");
         };
-        let (graph, &[lhs, rhs]) = (&step.graph, &anchor.inputs[..]) else {
+        let (graph, &[lhs, rhs, ..]) = (&step.graph, &anchor.inputs[..]) else {
             return reject("a matmul without two operands");
         };
-        let dims = MatMulDims::of(graph.shape(lhs), graph.shape(rhs));
-        let dims = dims.map_err(|e| Unscheduled(e.to_string()))?;
-        if dims.a_is_vector || dims.b_is_vector {
-            return reject("a matmul of a vector");
-        }
-        let ([output], [result]) = (&step.outputs[..], &graph.outputs[..]) else {
+        let ([_], [result]) = (&step.outputs[..], &graph.outputs[..]) else {
             return reject("several results");
         };
         if graph.shape(*result).dims() != anchor.shape.dims() {
             return reject("an epilogue of other dimensions");
         }
-        let number = |id| graph.inputs().position(|input| input.id == id).map(Arg::Input);
-        let (Some(left), Some(right)) = (number(lhs), number(rhs)) else {
-            return reject("an operand that is computed as it is read");
-        };
-        let over = |(i, input): (usize, &Operand)| {
-            let multiplied = [left, right].contains(&Arg::Input(i));
-            input.buffer == output.buffer
-                && (multiplied || !input.is_same_as(output) || input.dtype != output.dtype)
-        };
-        if step.inputs.iter().enumerate().any(over) {
-            return reject("a result that is written over other elements than its epilogue reads");
-        }
-        let dtype = anchor.shape.dtype();
-        if [lhs, rhs].iter().any(|&id| graph.shape(id).dtype() != dtype) {
+        let mut parts = Self::sized(step, anchor)?;
+        parts.operands.push(parts.operand_of(lhs)?);
+        parts.operands.push(match parts.is_of_blocks() {
+            true => parts.blocks(anchor)?,
+            false => parts.operand_of(rhs)?,
+        });
+        parts.is_apart()?;
+        let multiplied = if parts.is_of_blocks() { &[lhs][..] } else { &[lhs, rhs] };
+        if multiplied.iter().any(|&id| graph.shape(id).dtype() != parts.dtype) {
             return reject("operands of another type than the result's");
         }
-        Ok(MatMulParts {
-            step,
-            anchor,
-            operands: [left, right],
-            batch: dims.batch.iter().map(|d| d.extent()).collect(),
-            m: dims.m.extent(),
-            n: dims.n.extent(),
-            k: dims.k.extent(),
-            dtype,
+        Ok(parts)
+    }
+
+    /// The sizes of a step, without operands.
+    fn sized(step: &'s StepDesc, anchor: &'s Node) -> Scheduled<Self> {
+        let (graph, dtype, operands) = (&step.graph, anchor.shape.dtype(), Vec::new());
+        let extents = |dims: &[Dim]| dims.iter().map(|d| d.extent()).collect::<Vec<_>>();
+        if anchor.op == Op::MatMulBlocks {
+            let depth = graph.shape(anchor.inputs[0]).dims().last();
+            let (Some(k), Some((n, rows))) = (depth, anchor.shape.dims().split_last()) else {
+                return reject("a matmul of a number by blocks");
+            };
+            let (batch, rows, k, n) = (Vec::new(), extents(rows), k.extent(), n.extent());
+            let m = rows.iter().fold(Extent::Const(1), |m, &rows| m * rows);
+            return Ok(MatMulParts { step, anchor, operands, batch, m, rows, n, k, dtype });
+        }
+        let dims = MatMulDims::of(graph.shape(anchor.inputs[0]), graph.shape(anchor.inputs[1]));
+        let dims = dims.map_err(|e| Unscheduled(e.to_string()))?;
+        if dims.a_is_vector || dims.b_is_vector {
+            return reject("a matmul of a vector");
+        }
+        let (batch, m, k, n) = (extents(&dims.batch), dims.m.extent(), dims.k.extent(), dims.n.extent());
+        Ok(MatMulParts { step, anchor, operands, batch, m, rows: vec![m], n, k, dtype })
+    }
+
+    /// Whether the result is written over nothing but what its epilogue reads at the same place.
+    fn is_apart(&self) -> Scheduled<()> {
+        let output = &self.step.outputs[0];
+        let multiplied = |arg: Arg| self.operands.iter().flat_map(|o| &o.reads).any(|read| read.arg == arg);
+        let over = |(i, input): (usize, &Operand)| {
+            input.buffer == output.buffer
+                && (multiplied(Arg::Input(i)) || !input.is_same_as(output) || input.dtype != output.dtype)
+        };
+        match self.step.inputs.iter().enumerate().any(over) {
+            true => reject("a result that is written over other elements than its epilogue reads"),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the right operand is weights in blocks.
+    pub fn is_of_blocks(&self) -> bool {
+        self.anchor.op == Op::MatMulBlocks
+    }
+
+    /// What is multiplied: the left operand and the right one.
+    pub fn operands(&self) -> &[MatMulOperand] {
+        &self.operands
+    }
+
+    /// Where the result is written.
+    ///
+    /// # Errors
+    /// Rows that are not one dimension in memory.
+    pub fn result(&self) -> Scheduled<MatMulRead> {
+        let Operand { view, dtype, .. } = &self.step.outputs[0];
+        let (lead, count) = (self.batch.len(), view.strides.len());
+        let Some(row) = merged(&self.rows, &view.strides[lead..count - 1]) else {
+            return reject("rows that are not one dimension in memory");
+        };
+        Ok(MatMulRead {
+            arg: Arg::Output(0),
+            dtype: *dtype,
+            offset: view.offset,
+            batch: view.strides[..lead].to_vec(),
+            strides: [row, view.strides[count - 1]],
+            block: None,
         })
+    }
+
+    pub(super) fn graph(&self) -> &'s Graph {
+        &self.step.graph
+    }
+
+    pub(super) fn step(&self) -> &'s StepDesc {
+        self.step
     }
 
     /// Where an operand is.
@@ -114,20 +173,6 @@ impl<'s> MatMulParts<'s> {
             Arg::Input(i) => &self.step.inputs[i],
             Arg::Output(i) => &self.step.outputs[i],
         }
-    }
-
-    /// Elements of an operand from batch to batch along each dimension of the batch; 0 where it is repeated.
-    pub fn batch_strides(&self, arg: Arg) -> Vec<Extent> {
-        let view = &self.operand(arg).view;
-        let own = view.dims.len().saturating_sub(2);
-        let skip = self.batch.len().saturating_sub(own);
-        let along = |at: usize| match at.checked_sub(skip) {
-            Some(at_own) => {
-                view.strides[at_own] * Dim::from(view.dims[at_own]).extent().broadcast_factor(self.batch[at])
-            }
-            None => Extent::Const(0),
-        };
-        (0..self.batch.len()).map(along).collect()
     }
 
     /// The step behind sums over so many parts of the depth. They are added in their order, and the sum is rounded as that of one matmul is.
@@ -146,13 +191,9 @@ impl<'s> MatMulParts<'s> {
         let sum = out.push_node(Node::new(cast, vec![sum], vec![self.anchor.shape.clone()]));
         let (mut made, mut inputs) = (HashMap::from([(self.anchor.id, sum)]), Vec::new());
         let numbers: HashMap<NodeId, usize> = graph.inputs().zip(0..).map(|(node, i)| (node.id, i)).collect();
-        let others = || graph.nodes().iter().filter(|node| node.id != self.anchor.id);
-        for node in others() {
+        let needed = self.behind_the_matmul();
+        for node in graph.nodes().iter().filter(|node| needed[node.id.index()]) {
             let number = numbers.get(&node.id);
-            let used = graph.outputs.contains(&node.id) || others().any(|by| by.inputs.contains(&node.id));
-            if number.is_some() && !used {
-                continue;
-            }
             let of: Option<Vec<NodeId>> = node.inputs.iter().map(|id| made.get(id).copied()).collect();
             let Some(of) = of else { return reject("a node before its inputs") };
             made.insert(node.id, out.push_node(Node::new(node.op.clone(), of, node.results().to_vec())));
@@ -167,6 +208,20 @@ impl<'s> MatMulParts<'s> {
         let name = out.name.clone();
         let outputs = self.step.outputs.clone();
         Ok(Joined { step: StepDesc { name, graph: out, inputs: joined, outputs, raw: false }, inputs })
+    }
+
+    /// Which nodes the results need besides the matmul and what that alone needs.
+    fn behind_the_matmul(&self) -> Vec<bool> {
+        let graph = &self.step.graph;
+        let mut needed = vec![false; graph.nodes().len()];
+        graph.outputs.iter().for_each(|id| needed[id.index()] = true);
+        for node in graph.nodes().iter().rev().filter(|node| node.id != self.anchor.id) {
+            if needed[node.id.index()] {
+                node.inputs.iter().for_each(|id| needed[id.index()] = true);
+            }
+        }
+        needed[self.anchor.id.index()] = false;
+        needed
     }
 
     /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is.
@@ -190,10 +245,16 @@ impl<'s> MatMulParts<'s> {
         let sizes = cx.sizes("batch", &self.batch);
         let flat = cx.b.get(batch);
         let mut index = cx.unflatten(flat, &sizes);
-        for (at, size) in [(row, self.m), (column, self.n)] {
-            // As the body has it: the index along a dimension of one element is 0.
-            index.push(if size == Extent::Const(1) { cx.b.int(0) } else { cx.b.get(at) });
+        let row = cx.b.get(row);
+        match self.rows[..] {
+            [size] => index.push(if size == Extent::Const(1) { cx.b.int(0) } else { row }),
+            ref rows => {
+                let sizes = cx.sizes("row", rows);
+                index.extend(cx.unflatten(row, &sizes));
+            }
         }
+        // As the body has it: the index along a dimension of one element is 0.
+        index.push(if self.n == Extent::Const(1) { cx.b.int(0) } else { cx.b.get(column) });
         let value = cx.b.get(sum);
         let value = elementwise::narrowed(&mut cx.b, value, self.dtype);
         cx.bind(self.anchor.id, &index, value);

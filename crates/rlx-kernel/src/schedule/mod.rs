@@ -29,6 +29,7 @@ pub mod index;
 pub mod map;
 pub mod matmul;
 pub mod matmul_blocks;
+mod matmul_operand;
 mod matmul_parts;
 pub(crate) mod packed;
 pub mod reduce;
@@ -44,6 +45,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 pub(crate) use body::may_be_written_over;
 pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
+pub use matmul_operand::{MatMulOperand, MatMulRead};
 pub use matmul_parts::{Epilogue, Joined, MatMulParts};
 pub use variant::{Variant, variants};
 

@@ -3,6 +3,7 @@
 use crate::common::{check, check_with, count, parse, strict};
 use rlx_ir::OpKind;
 use rlx_opt::passes::multiply_blocks;
+use rlx_opt::{CompileOptions, Numerics};
 
 /// Weights `[3, 40]` in two blocks of 32, of which the last is cut.
 const BEFORE: &str = r#"graph "g" {
@@ -61,4 +62,25 @@ fn other_dequantised_weights_stay() {
       return %6
     }"#;
     unchanged(crossing);
+}
+
+#[test]
+fn so_does_one_of_half_precision() {
+    let in_f16 = |text: &str| text.replace("f32", "f16");
+    check(multiply_blocks::run, &in_f16(BEFORE), &in_f16(AFTER));
+}
+
+/// A precision of 16 bits casts the weights that were dequantised to f32. Rounding once is another number now and then.
+#[test]
+fn casts_of_dequantised_blocks_are_skipped_under_fast_numerics_alone() {
+    let before = BEFORE
+        .replace("[batch, 2, 40] f32", "[batch, 2, 40] f16")
+        .replace("%8 = MatMul(%0, %7) : [batch, 2, 3] f32", "%8 = Cast(%7) {to=f16} : [40, 3] f16")
+        .replace("return %8", "%9 = MatMul(%0, %8) : [batch, 2, 3] f16\n  return %9");
+    let blocks = |options| {
+        let after = crate::common::apply_with(multiply_blocks::run, &parse(&before), &options);
+        count(&after, OpKind::MatMulBlocks)
+    };
+    let fast = CompileOptions { numerics: Numerics::Fast, ..CompileOptions::default() };
+    assert_eq!((blocks(fast), blocks(strict())), (1, 0));
 }

@@ -14,6 +14,7 @@ mod hostile;
 mod missing;
 mod models;
 mod parts;
+mod prologues;
 mod rejections;
 mod threads;
 mod tiles;

@@ -2,17 +2,21 @@
 
 use half::{bf16, f16};
 use rlx_ir::DType;
-use rlx_kernel::ir::Access;
+use rlx_kernel::ir::{Access, Ty};
 
 use super::Group;
 use super::shared::{self, Chunk, Step};
 use crate::atom::Loading;
+use crate::beside::Span;
 use crate::ir::{Copy, Fragment, Index, Size, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
-/// What a lane has read for a chunk: where it is in the view, and its elements; `None` for those beyond the view.
-type Read = ((i64, i64), [Option<f32>; CHUNK as usize]);
+/// Elements of a chunk; `None` for those beyond the view.
+type Elements = [Option<f32>; CHUNK as usize];
+
+/// What a lane has read for a chunk: where it is in the view, its elements, and the numbers beside them.
+type Read = ((i64, i64), Elements, Vec<Elements>);
 
 /// What the lanes of a workgroup have read for a copy.
 pub struct Fetched(Vec<Read>);
@@ -64,44 +68,66 @@ impl Group<'_> {
 
     /// Reads what a copy reads, a chunk by each lane.
     pub(super) fn fetch(&mut self, c: &Copy) -> Step<Fetched> {
-        let (view, tile) = (self.p.view(c.from).clone(), *self.p.tile(c.to));
-        let (buffer, dtype) = (view.buffer.index(), self.p.view_dtype(c.from));
-        let (rows, cols) = (self.value(view.rows), self.value(view.cols));
+        let tile = *self.p.tile(c.to);
         let (row, col) = (self.position(&c.row, (0, 0)), self.position(&c.col, (0, 0)));
-        let bits = dtype.bits() as u64;
-        // No more than a chunk at once.
-        let vector = view.vector.min(tile.chunk());
         let mut fetched = Vec::new();
         let chunks = tile.rows * tile.chunks();
         // Lanes are numbered through the warps, and a workgroup's next chunks follow in another round.
         let lanes = self.p.arch.lanes();
         for warp in (0..chunks).step_by(lanes as usize) {
-            let mut accesses = vec![Vec::new(); (tile.chunk() / vector) as usize];
+            // One of each instruction of the views, one after the other.
+            let mut accesses = vec![vec![Vec::new(); CHUNK as usize]; 1 + c.with.len()];
             for chunk in warp..(warp + lanes).min(chunks) {
                 let of = tile.copied(chunk);
                 let at = (row + i64::from(of.0), col + i64::from(of.1));
-                let mut elements = [None; CHUNK as usize];
-                for part in (0..tile.chunk()).step_by(vector as usize) {
-                    let from = at.1 + i64::from(part);
-                    if at.0 >= rows || from >= cols {
-                        continue;
-                    }
-                    let Some(first) = self.read_element(c.from, at.0, from)? else { continue };
-                    for i in 0..vector {
-                        // Columns that are read together are neighbours.
-                        let element = self.checked(buffer, first.saturating_add(i64::from(i)))?;
-                        let value = self.pools.load(&self.bindings[buffer], element, dtype);
-                        elements[(part + i) as usize] = Some(f32::from_bits(value as u32));
-                    }
-                    accesses[(part / vector) as usize].push((first as u64 * bits, u64::from(vector) * bits));
-                }
-                fetched.push((at, elements));
+                let read = c.reads().zip(&mut accesses).map(|(of, accesses)| {
+                    // No more than a chunk at once.
+                    self.read_chunk(of, at, tile.chunk(), accesses)
+                });
+                let mut read = read.collect::<Step<Vec<Elements>>>()?;
+                fetched.push((at, read.remove(0), read));
             }
-            for access in accesses.into_iter().filter(|a| !a.is_empty()) {
+            for access in accesses.into_iter().flatten().filter(|a| !a.is_empty()) {
                 self.count.buffer_access(access.into_iter());
             }
         }
         Ok(Fetched(fetched))
+    }
+
+    /// What a view has for the elements of a chunk, with the bits of memory that each instruction reads for it.
+    fn read_chunk(
+        &self,
+        (from, span): (View, Span),
+        (row, col): (i64, i64),
+        chunk: u32,
+        accesses: &mut [Vec<(u64, u64)>],
+    ) -> Step<Elements> {
+        let view = self.p.view(from);
+        let (buffer, dtype, vector) = (view.buffer.index(), self.p.view_dtype(from), view.vector.min(chunk));
+        let (rows, cols) = (self.value(view.rows), self.value(view.cols));
+        let (bits, mut elements) = (dtype.bits() as u64, [None; CHUNK as usize]);
+        for part in (0..chunk).step_by(vector as usize) {
+            let first_col = col + i64::from(part);
+            if row >= rows || first_col >= cols {
+                continue;
+            }
+            let Some(first) = self.read_element(from, row, span.col(first_col))? else { continue };
+            for i in 0..vector {
+                // Columns that are read together are neighbours.
+                let element = self.checked(buffer, first.saturating_add(i64::from(i)))?;
+                let value = self.pools.load(&self.bindings[buffer], element, dtype) as u32;
+                let value = match Ty::of(dtype) {
+                    Ty::F32 => f32::from_bits(value),
+                    _ => value as i32 as f32,
+                };
+                elements[(part + i) as usize] = Some(value);
+            }
+            // A number that a chunk shares is read once.
+            if span == Span::One || part == 0 {
+                accesses[(part / vector) as usize].push((first as u64 * bits, u64::from(vector) * bits));
+            }
+        }
+        Ok(elements)
     }
 
     /// Writes what was read into a stage of a tile.
@@ -110,12 +136,13 @@ impl Group<'_> {
         let stage = self.stage(c.to, c.stage);
         let lanes = self.p.workgroup() as usize;
         let mut written = Vec::with_capacity(fetched.0.len());
-        for (number, (at, elements)) in fetched.0.into_iter().enumerate() {
+        for (number, (at, elements, beside)) in fetched.0.into_iter().enumerate() {
             let mut data: Chunk = [0; CHUNK as usize];
             for (i, x) in elements.into_iter().enumerate() {
                 if let Some(x) = x {
                     let at = (at.0, at.1 + i as i64);
-                    let x = self.mapped(c.map.as_ref(), (x, &[]), at, None)?;
+                    let given: Vec<f32> = beside.iter().map(|of| of[i].unwrap_or_default()).collect();
+                    let x = self.mapped(c.map.as_ref(), (x, &given), at, None)?;
                     data[i] = rounded(tile.dtype, x);
                 }
             }
@@ -134,7 +161,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// What a scalar body makes of an element of a row with these numbers. Of what the program writes it may read the element that it is stored `over`.
+    /// What a scalar body makes of an element with these numbers of its row or beside it. Of what the program writes it may read the element that it is stored `over`.
     pub(super) fn mapped(
         &mut self,
         map: Option<&Scalar>,

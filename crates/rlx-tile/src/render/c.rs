@@ -4,12 +4,14 @@
 //! Arguments are those of kernels ([`rlx_kernel::render`]): the uniforms, then the buffers. Loops whose size is known are unrolled, so that
 //! arrays of registers are registers. The declarations of the program stand before it as comments.
 
+mod beside;
 mod body;
 mod elements;
 mod fragments;
 mod groups;
 mod instructions;
 mod language;
+mod numbers;
 mod simdgroup;
 mod windows;
 
@@ -25,6 +27,7 @@ use body::Body;
 use language::{Language, element, size};
 
 pub use instructions::instructions;
+pub use numbers::PROLOGUE;
 
 /// The program in CUDA C, HIP C or the Metal Shading Language, as its architecture has it; `entry` is the kernel's name, without C++ mangling.
 ///
@@ -210,10 +213,12 @@ fn declare_view(p: &Program, i: usize, v: &ViewDecl, out: &mut String) -> Result
     let constant = if p.buffers[buffer].access == Access::Read { "const " } else { "" };
     let (space, element) = (language.device(), element(p, buffer)?);
     let restrict = if language.metal() || p.reads_over(v.buffer) { "" } else { "__restrict__ " };
-    let _ = write!(out, "  {space}{constant}{element}* {restrict}const g{i} = b{buffer} + {}", size(v.base));
+    let _ = write!(out, "  {space}{constant}{element}* {restrict}const g{i} = b{buffer} + ");
+    let mut at = size(v.base);
     for (d, &stride) in v.batch.iter().enumerate() {
-        let _ = write!(out, " + (i64)n{d} * {}", size(stride));
+        let _ = write!(at, " + (i64)n{d} * {}", size(stride));
     }
+    out.push_str(&if p.buffers[buffer].dtype.is_packed() { format!("({at}) / 2") } else { at });
     out.push_str(";\n");
     Ok(())
 }

@@ -440,6 +440,7 @@ impl Schedule<'_> {
             col: Index::default(),
             to,
             stage,
+            with: Vec::new(),
             map: None,
         };
         let ahead = Stage { counter: Some(STEP), ahead: 0 };

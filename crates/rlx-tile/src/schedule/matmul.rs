@@ -14,6 +14,7 @@ use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
 use crate::atom::{Arch, Atom, Loading, Vendor};
+use crate::beside::{Beside, Span};
 use crate::ir::{
     Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stage, Stmt, Tile,
     TileDecl, View, ViewDecl,
@@ -25,13 +26,24 @@ use crate::window::Slide;
 /// An operand, or the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operand {
-    /// Its element type: f32, f16 or bf16.
+    /// Its element type: f32, f16 or bf16; of left and right also integers of 4 or 8 bits, of which 8 are accessed at once.
     pub dtype: DType,
     /// It is stored with rows and columns exchanged: the left operand as depth × rows, the right one as columns × depth.
     pub transposed: bool,
     /// So many neighbouring elements are accessed at once: 1, 2, 4 or 8, at most 16 bytes. With more than 1, elements of a stored row are
     /// neighbours, and base, strides and the length of stored rows are multiples of it.
     pub vector: u32,
+}
+
+/// Numbers that the body of an operand is given beside each element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// Their type: f32, f16 or bf16.
+    pub dtype: DType,
+    /// As [`Operand::vector`]; 1 where elements share a number.
+    pub vector: u32,
+    /// Which elements share one.
+    pub span: Span,
 }
 
 /// What a matmul computes, apart from its sizes.
@@ -51,7 +63,11 @@ pub struct Matmul {
     pub parts: bool,
     /// Rows of the left operand are windows that slide over images, which it is stored as: along how many dimensions, and how.
     pub window: Vec<Slide>,
-    /// Buffers that the bodies read, behind those of left, right and result.
+    /// What the body of the left operand is given beside an element, in the order of its variables.
+    pub left_with: Vec<Given>,
+    /// The same of the right operand.
+    pub right_with: Vec<Given>,
+    /// Buffers that the bodies read, behind those of left, right, result and what bodies are given.
     pub buffers: Vec<BufferDecl>,
     /// Uniforms of the bodies, behind those of the matmul.
     pub uniforms: Vec<String>,
@@ -97,6 +113,8 @@ pub struct Sizes {
     pub right: Strides,
     /// The result.
     pub result: Strides,
+    /// What the bodies of the operands are given, the left one's before the right one's.
+    pub given: Vec<Strides>,
 }
 
 /// How a matmul is divided. All tilings of an architecture give the same bits.
@@ -156,6 +174,25 @@ pub fn tilings(arch: Arch) -> Vec<Tiling> {
     ]
 }
 
+/// The same for operands that are computed as they are copied: more lanes where each would hold many elements on the way, so that no register is spilled.
+pub fn computed_tilings(arch: Arch) -> Vec<Tiling> {
+    let mut all = tilings(arch);
+    if arch.lanes() == 32 && arch.vendor() != Vendor::Apple {
+        for tiling in &mut all {
+            tiling.warps = match tiling.tile {
+                // AMD's copies of the other operand take registers, too.
+                (128, 128, _) if arch.vendor() == Vendor::Amd => (4, 4),
+                (16, 64, _) if arch.vendor() == Vendor::Amd => (1, 4),
+                (128, 128, _) => (2, 4),
+                (32, 64, _) => (2, 2),
+                (32, 32, _) => (1, 2),
+                _ => tiling.warps,
+            };
+        }
+    }
+    all
+}
+
 /// Tilings whose tiles take more workgroup memory than a kernel may declare, where an architecture's may have more: fewer reads of global memory for
 /// large results, but fewer workgroups at once. They are for tuning, none is taken unmeasured.
 pub fn large_tilings(arch: Arch) -> Vec<Tiling> {
@@ -180,6 +217,8 @@ impl Matmul {
             batch: 0,
             parts: false,
             window: Vec::new(),
+            left_with: Vec::new(),
+            right_with: Vec::new(),
             buffers: Vec::new(),
             uniforms: Vec::new(),
             left_map: None,
@@ -188,7 +227,13 @@ impl Matmul {
         }
     }
 
-    /// The program's buffers: left, right, result, and those of the bodies.
+    /// What bodies are given, with the operand that it is beside.
+    pub(super) fn given(&self) -> impl Iterator<Item = (&Operand, &Given)> {
+        let of_left = self.left_with.iter().map(|given| (&self.left, given));
+        of_left.chain(self.right_with.iter().map(|given| (&self.right, given)))
+    }
+
+    /// The program's buffers: left, right, result, what bodies are given, and those of the bodies.
     pub fn all_buffers(&self) -> Vec<BufferDecl> {
         let of =
             |name: &str, o: &Operand, access| BufferDecl { name: name.to_owned(), dtype: o.dtype, access };
@@ -197,16 +242,22 @@ impl Matmul {
             of("right", &self.right, Access::Read),
             of("result", &self.result, Access::Write),
         ];
+        all.extend(self.given().enumerate().map(|(i, (_, given))| BufferDecl {
+            name: format!("given{i}"),
+            dtype: given.dtype,
+            access: Access::Read,
+        }));
         all.extend(self.buffers.iter().cloned());
         all
     }
 
-    /// The names of the program's uniforms: m, n, k, the batch, each operand's base and strides, with parts the size of one, those of a window, and those of
-    /// the bodies.
+    /// The names of the program's uniforms: m, n, k, the batch, the base and strides of each operand and of what bodies are given, with parts the size of
+    /// one, those of a window, and those of the bodies.
     pub fn all_uniforms(&self) -> Vec<String> {
         let mut all: Vec<String> = ["m", "n", "k"].map(String::from).to_vec();
         all.extend((0..self.batch).map(|i| format!("batch{i}")));
-        for name in ["left", "right", "result"] {
+        let given = (0..self.given().count()).map(|i| format!("given{i}"));
+        for name in ["left", "right", "result"].map(String::from).into_iter().chain(given) {
             all.extend(["base", "row", "col"].map(|what| format!("{name}.{what}")));
             all.extend((0..self.batch).map(|i| format!("{name}.batch{i}")));
         }
@@ -220,7 +271,7 @@ impl Matmul {
     pub fn uniform_values(&self, sizes: &Sizes) -> Vec<i32> {
         let mut all = vec![sizes.m, sizes.n, sizes.k];
         all.extend(&sizes.batch);
-        for strides in [&sizes.left, &sizes.right, &sizes.result] {
+        for strides in [&sizes.left, &sizes.right, &sizes.result].into_iter().chain(&sizes.given) {
             all.extend([strides.base, strides.row, strides.col]);
             all.extend(&strides.batch);
         }
@@ -241,7 +292,7 @@ impl Matmul {
 
     /// The number of the uniform that says how much of the depth is a part, if it is divided.
     fn part_uniform(&self) -> usize {
-        3 + self.batch + 3 * (3 + self.batch)
+        3 + self.batch + (3 + self.given().count()) * (3 + self.batch)
     }
 
     /// How far a workgroup goes along the depth.
@@ -298,6 +349,10 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
         ));
     };
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
+    // Copies through registers run one stage ahead.
+    let as_is = |o: &Operand, map: &Option<Scalar>| map.is_none() && o.dtype == what.compute;
+    let ahead = as_is(&what.left, &what.left_map) && as_is(&what.right, &what.right_map);
+    let tiling = &Tiling { stages: if ahead { tiling.stages } else { tiling.stages.min(2) }, ..*tiling };
     let block = atom.block;
     let whole =
         |size: u32, parts: u32| (1..=32).contains(&parts) && size > 0 && size.is_multiple_of(parts * block);
@@ -368,7 +423,10 @@ impl Schedule<'_> {
                 what.view(0, &what.left, swapped(&what.left, M, K)),
                 what.view(1, &what.right, swapped(&what.right, K, N)),
                 what.view(2, &what.result, (M, N)),
-            ],
+            ]
+            .into_iter()
+            .chain(self.given())
+            .collect(),
             tiles: vec![left, right],
             fragments: vec![
                 fragment(Role::Sum, self.warp.0, self.warp.1),
@@ -378,6 +436,16 @@ impl Schedule<'_> {
             group: Default::default(),
             body: self.body(),
         }
+    }
+
+    /// The views of what bodies are given, each with the rows and columns of its operand.
+    fn given(&self) -> impl Iterator<Item = ViewDecl> {
+        let (what, of_left) = (self.what, self.what.left_with.len());
+        what.given().enumerate().map(move |(i, (operand, given))| {
+            let sizes = if i < of_left { (M, K) } else { (K, N) };
+            let sizes = if operand.transposed { (sizes.1, sizes.0) } else { sizes };
+            what.view(3 + i as u32, &Operand { vector: given.vector, ..*operand }, sizes)
+        })
     }
 
     /// A tile of so many rows and columns; lanes that load single elements of rows of the depth need another order of their chunks.
@@ -400,13 +468,21 @@ impl Schedule<'_> {
         let along = || Index::default().plus(Coord::Counter(depth), tk);
         let rows = Index::default().plus(Coord::GroupRow, tm);
         let cols = Index::default().plus(Coord::GroupCol, tn);
-        let copy = |from: u32, to: Tile, (row, col): (Index, Index), map: &Option<Scalar>| Copy {
-            from: View(from),
-            row,
-            col,
-            to,
-            stage: Stage { counter: Some(depth), ahead: 0 },
-            map: map.clone(),
+        let copy = |from: u32, to: Tile, (row, col): (Index, Index), map: &Option<Scalar>| {
+            let (first, given) = match from {
+                0 => (3, &what.left_with),
+                _ => (3 + what.left_with.len() as u32, &what.right_with),
+            };
+            let beside = |(i, g): (u32, &Given)| Beside { view: View(first + i), span: g.span };
+            Copy {
+                from: View(from),
+                row,
+                col,
+                to,
+                stage: Stage { counter: Some(depth), ahead: 0 },
+                with: (0..).zip(given).map(beside).collect(),
+                map: map.clone(),
+            }
         };
         let swapped = |o: &Operand, a: Index, b: Index| if o.transposed { (b, a) } else { (a, b) };
         let left = swapped(&what.left, rows.clone(), along());

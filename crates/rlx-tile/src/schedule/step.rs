@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use rlx_ir::{DType, Extent};
-use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled};
-use rlx_kernel::{TypeSupport, UniformArg};
+use rlx_ir::{DType, Extent, Op};
+use rlx_kernel::UniformArg;
+use rlx_kernel::schedule::{Arg, MatMulOperand, MatMulParts, Scheduled, StepDesc, Unscheduled};
 
-use super::matmul::{Matmul, Operand, Tiling, large_tilings, matmul, tilings};
+use super::matmul::{Tiling, computed_tilings, large_tilings, matmul, tilings};
+use super::step_operands::{Matrix, Operands, add_prologues};
 use super::{step_attention, step_conv};
 use crate::atom::{Arch, Atom};
 use crate::ir::Program;
@@ -51,30 +52,23 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
         return conv.launch(arch, &tiling.ok_or_else(|| refused("no tilings".to_owned()))?);
     }
     let parts = parts(arch, step)?;
-    let suited = tilings_for(arch, (parts.m, parts.n)).first().copied();
+    let suited = tilings_of(arch, &parts, (parts.m, parts.n)).first().copied();
     let tiling = tiling.copied().or(suited).ok_or_else(|| refused("no tilings".to_owned()))?;
-    let [left, right] = parts.operands;
-    let matrices = [
-        Matrix::of(&parts, left, (parts.m, parts.k)),
-        Matrix::of(&parts, right, (parts.k, parts.n)),
-        Matrix::of(&parts, Arg::Output(0), (parts.m, parts.n)),
-    ];
-    let mut what = Matmul::new(parts.dtype);
-    what.batch = parts.batch.len();
-    [what.left, what.right, what.result] = [0, 1, 2].map(|i| matrices[i].operand);
+    let operands = Operands::of(&parts, Matrix::of(&parts.result()?, (parts.m, parts.n))?)?;
+    let mut what = operands.matmul(&parts);
 
-    let mut bindings = vec![left, right, Arg::Output(0)];
-    let mut uniforms = uniforms(&parts, &matrices);
+    let mut bindings: Vec<Arg> = operands.bindings().into_iter().flatten().collect();
+    let mut uniforms = sizes(&parts);
+    uniforms.extend(operands.uniforms(None));
     let buffers: Vec<_> = what.all_buffers().into_iter().zip(bindings.iter().copied()).collect();
     let named: Vec<_> = what.all_uniforms().into_iter().zip(uniforms.iter().copied()).collect();
     if let Some(epilogue) = parts.epilogue(&buffers, &named)? {
         what.buffers = epilogue.kernel.buffers[buffers.len()..].to_vec();
         what.uniforms = epilogue.kernel.uniforms[named.len()..].to_vec();
-        // Functions that no language has become those that all have.
-        let body = Scalar::from_kernel(epilogue.kernel).and_then(|body| body.emulated(TypeSupport::ALL));
-        what.epilogue = Some(body.map_err(|e| refused(e.to_string()))?);
+        what.epilogue = Some(Scalar::of_kernel(epilogue.kernel, 0)?);
         (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
     }
+    add_prologues(&parts, &mut what, &bindings, &uniforms)?;
     let program = matmul(arch, &what, &tiling).map_err(|e| refused(e.to_string()))?;
     let (tm, tn, _) = tiling.tile;
     let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
@@ -93,9 +87,14 @@ pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
         None if let Some(conv) = step_conv::parts(arch, step) => Ok(conv?.tilings(arch)),
         None => {
             let parts = parts(arch, step)?;
-            Ok(tilings_for(arch, (parts.m, parts.n)))
+            Ok(tilings_of(arch, &parts, (parts.m, parts.n)))
         }
     }
+}
+
+/// The tiling that a matmul of these rows and columns takes where nothing was tuned.
+pub fn suited_tiling(arch: Arch, size: (Extent, Extent)) -> Option<Tiling> {
+    tilings_for(arch, size).first().copied()
 }
 
 /// Whether steps of [`step()`] multiply elements of this type on the architecture.
@@ -113,6 +112,11 @@ pub fn multiplied(arch: Arch) -> &'static [DType] {
     }
 }
 
+/// Whether a step is a matmul by weights in blocks.
+pub fn multiplies_blocks(step: &StepDesc) -> bool {
+    step.graph.nodes().iter().any(|node| node.op == Op::MatMulBlocks)
+}
+
 pub(super) fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
     let parts = MatMulParts::of(step)?;
     match multiplies(arch, parts.dtype) {
@@ -123,80 +127,32 @@ pub(super) fn parts(arch: Arch, step: &StepDesc) -> Scheduled<MatMulParts<'_>> {
 
 /// The largest tiling that suits the result, or the smallest where none does, before those behind it and then the others. Sizes that are open count as
 /// large. Not measured. Last are those that are for tuning alone.
-pub(super) fn tilings_for(arch: Arch, (rows, cols): (Extent, Extent)) -> Vec<Tiling> {
+pub(super) fn tilings_for(arch: Arch, size: (Extent, Extent)) -> Vec<Tiling> {
+    let mut all = suited_first(tilings(arch), size);
+    all.extend(large_tilings(arch).into_iter().filter(|tiling| suits(tiling, size)));
+    all
+}
+
+/// The same for a step with these operands.
+pub(super) fn tilings_of(arch: Arch, parts: &MatMulParts<'_>, size: (Extent, Extent)) -> Vec<Tiling> {
+    match parts.operands().iter().any(MatMulOperand::is_computed) {
+        true => suited_first(computed_tilings(arch), size),
+        false => tilings_for(arch, size),
+    }
+}
+
+fn suits(tiling: &Tiling, (rows, cols): (Extent, Extent)) -> bool {
     let [rows, cols] = [rows, cols].map(|size| size.as_const().unwrap_or(i64::MAX));
-    let mut all = tilings(arch);
-    let suited = all.iter().position(|tiling| tiling.suits(rows, cols));
-    let first = suited.unwrap_or(all.len().saturating_sub(1));
+    tiling.suits(rows, cols)
+}
+
+fn suited_first(mut all: Vec<Tiling>, size: (Extent, Extent)) -> Vec<Tiling> {
+    let first = all.iter().position(|tiling| suits(tiling, size)).unwrap_or(all.len().saturating_sub(1));
     all.rotate_left(first);
-    all.extend(large_tilings(arch).into_iter().filter(|tiling| tiling.suits(rows, cols)));
     all
 }
 
-/// The values of the uniforms of [`Matmul::all_uniforms`] before those of bodies.
-fn uniforms(parts: &MatMulParts<'_>, matrices: &[Matrix; 3]) -> Vec<UniformArg> {
-    let mut all: Vec<UniformArg> =
-        [parts.m, parts.n, parts.k].iter().chain(&parts.batch).map(|&e| UniformArg::Extent(e)).collect();
-    all.extend(matrices.iter().flat_map(|matrix| matrix.uniforms(None)));
-    all
-}
-
-/// An operand and where it is stored.
-pub(super) struct Matrix {
-    /// None for scratch memory.
-    arg: Option<Arg>,
-    pub(super) operand: Operand,
-    offset: Extent,
-    /// From stored row to row, and from stored column to column.
-    pub(super) row: Extent,
-    pub(super) col: Extent,
-    batch: Vec<Extent>,
-}
-
-impl Matrix {
-    pub(super) fn of(parts: &MatMulParts<'_>, arg: Arg, (rows, cols): (Extent, Extent)) -> Matrix {
-        let of = parts.operand(arg);
-        let (offset, batch) = (of.view.offset, parts.batch_strides(arg));
-        let rank = of.view.strides.len();
-        let (down, across) = (of.view.strides[rank - 2], of.view.strides[rank - 1]);
-        let one = Extent::Const(1);
-        let transposed = across != one && down == one && matches!(arg, Arg::Input(_));
-        let (row, col, length) = if transposed { (across, down, rows) } else { (down, across, cols) };
-        let multiples = [offset, row, length].into_iter().chain(batch.iter().copied());
-        let vector = if col == one { vector(of.dtype, multiples) } else { 1 };
-        let operand = Operand { dtype: of.dtype, transposed, vector };
-        Matrix { arg: Some(arg), operand, offset, row, col, batch }
-    }
-
-    /// The sums of one part of the depth, one item of the batch behind the other.
-    pub(super) fn of_scratch(parts: &MatMulParts<'_>) -> Matrix {
-        let vector = vector(DType::F32, [parts.n].into_iter());
-        let operand = Operand { dtype: DType::F32, transposed: false, vector };
-        let (mut batch, mut inside) = (Vec::new(), parts.m * parts.n);
-        for &size in parts.batch.iter().rev() {
-            batch.push(inside);
-            inside = inside * size;
-        }
-        batch.reverse();
-        Matrix { arg: None, operand, offset: Extent::Const(0), row: parts.n, col: Extent::Const(1), batch }
-    }
-
-    /// The values of its uniforms; `along` is the stride of what comes before the batch, if there is such a dimension.
-    pub(super) fn uniforms(&self, along: Option<Extent>) -> impl Iterator<Item = UniformArg> {
-        let base = match self.arg {
-            Some(operand) => UniformArg::Base { operand, offset: self.offset },
-            None => UniformArg::Extent(self.offset),
-        };
-        let strides = [self.row, self.col].into_iter().chain(along).chain(self.batch.iter().copied());
-        std::iter::once(base).chain(strides.map(UniformArg::Extent))
-    }
-}
-
-/// How many neighbours may be accessed at once, where all of these are multiples of the number.
-pub(super) fn vector(dtype: DType, multiples: impl Iterator<Item = Extent> + Clone) -> u32 {
-    let together = |v: u32| {
-        let whole = |e: Extent| e.ceil_div(i64::from(v)) * i64::from(v) == e;
-        v as usize * dtype.size_bytes() <= 16 && multiples.clone().all(whole)
-    };
-    [8, 4, 2].into_iter().find(|&v| together(v)).unwrap_or(1)
+/// The values of the uniforms of [`Matmul::all_uniforms`](super::Matmul::all_uniforms) before those of operands.
+fn sizes(parts: &MatMulParts<'_>) -> Vec<UniformArg> {
+    [parts.m, parts.n, parts.k].iter().chain(&parts.batch).map(|&e| UniformArg::Extent(e)).collect()
 }

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use rlx_ir::Extent;
+use rlx_kernel::UniformArg;
 use rlx_kernel::schedule::{Arg, ConvParts, Scheduled, StepDesc, Unscheduled, convolution, stride_of_rows};
-use rlx_kernel::{TypeSupport, UniformArg};
 
 use super::matmul::{Matmul, Operand, Tiling, matmul};
-use super::step::{StepLaunch, multiplies, tilings_for, vector};
+use super::step::{StepLaunch, multiplies, tilings_for};
+use super::step_operands::vector;
 use crate::atom::Arch;
 use crate::scalar::Scalar;
 use crate::window::{MOST_OF_SLIDE, Slide};
@@ -155,9 +156,7 @@ impl<'s> StepConv<'s> {
         if let Some(epilogue) = parts.epilogue(&buffers, &named)? {
             what.buffers = epilogue.kernel.buffers[buffers.len()..].to_vec();
             what.uniforms = epilogue.kernel.uniforms[named.len()..].to_vec();
-            // Functions that no language has become those that all have.
-            let body = Scalar::from_kernel(epilogue.kernel).and_then(|body| body.emulated(TypeSupport::ALL));
-            what.epilogue = Some(body.map_err(|e| Unscheduled(e.to_string()))?);
+            what.epilogue = Some(Scalar::of_kernel(epilogue.kernel, 0)?);
             (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
         }
         let program = matmul(arch, &what, tiling).map_err(|e| Unscheduled(e.to_string()))?;

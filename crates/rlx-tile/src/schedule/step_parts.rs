@@ -15,10 +15,11 @@ use rlx_ir::Extent;
 use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled, schedule, variants};
 use rlx_kernel::{Kernel, UniformArg};
 
-use super::matmul::{Matmul, Tiling, matmul};
+use super::matmul::{Tiling, matmul};
 use super::parts::{Division, FEW_ROWS, Parts};
-use super::step::{Matrix, parts, tilings_for};
+use super::step::{parts, tilings_of};
 use super::step_attention;
+use super::step_operands::{Matrix, Operands, add_prologues};
 use crate::atom::Arch;
 use crate::ir::Program;
 
@@ -91,6 +92,10 @@ fn matmul_in_parts(
     tiling: Option<&Tiling>,
     division: &Division,
 ) -> Scheduled<Option<PartsLaunch>> {
+    if parts.is_of_blocks() {
+        // Blocks would begin within parts, and few rows have kernels.
+        return Ok(None);
+    }
     let few = Extent::Const(i64::from(FEW_ROWS));
     let rows = parts.m.min(few);
     let all = parts.batch.iter().fold(Extent::Const(1), |n, &d| n * d);
@@ -100,28 +105,20 @@ fn matmul_in_parts(
         return Ok(None);
     }
     let refused = |why: String| Unscheduled(why);
-    let tiling = tiling.copied().or_else(|| tilings_for(arch, (rows, parts.n)).first().copied());
+    let tiling = tiling.copied().or_else(|| tilings_of(arch, parts, (rows, parts.n)).first().copied());
     let tiling = tiling.ok_or_else(|| refused("no tilings".to_owned()))?;
-    let [left, right] = parts.operands;
-    let matrices = [
-        Matrix::of(parts, left, (parts.m, parts.k)),
-        Matrix::of(parts, right, (parts.k, parts.n)),
-        Matrix::of_scratch(parts),
-    ];
-    let mut what = Matmul::new(parts.dtype);
+    let operands = Operands::of(parts, Matrix::of_scratch(parts))?;
+    let mut what = operands.matmul(parts);
     (what.parts, what.batch) = (true, 1 + parts.batch.len());
-    [what.left, what.right, what.result] = [0, 1, 2].map(|i| matrices[i].operand);
 
     let sizes = [parts.m, parts.n, parts.k, divided.count].into_iter().chain(parts.batch.iter().copied());
     let mut uniforms: Vec<UniformArg> = sizes.map(UniformArg::Extent).collect();
-    // The depth runs along the columns of the left operand, and the rows of the right one.
-    let depth = |of: &Matrix, rows: bool| if of.operand.transposed == rows { of.col } else { of.row };
-    let [of_left, of_right] = [depth(&matrices[0], false), depth(&matrices[1], true)];
-    let along = [of_left * divided.each, of_right * divided.each, parts.m * parts.n * all];
-    for (matrix, along) in matrices.iter().zip(along) {
-        uniforms.extend(matrix.uniforms(Some(along)));
-    }
+    uniforms.extend(operands.uniforms(Some((divided.each, parts.m * parts.n * all))));
     uniforms.push(UniformArg::Extent(divided.each));
+    let bindings = operands.bindings();
+    // A body reads no buffer, so it does not matter what stands for the scratch memory.
+    let bound: Vec<Arg> = bindings.iter().map(|arg| arg.unwrap_or(Arg::Output(0))).collect();
+    add_prologues(parts, &mut what, &bound, &uniforms)?;
     let program = matmul(arch, &what, &tiling).map_err(|e| refused(e.to_string()))?;
     let (tm, tn, _) = tiling.tile;
     let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
@@ -129,7 +126,7 @@ fn matmul_in_parts(
     Ok(Some(PartsLaunch {
         parts: PartLaunch {
             code: Arc::new(program),
-            bindings: vec![Bound::Operand(left), Bound::Operand(right), Bound::Scratch],
+            bindings: bindings.into_iter().map(|arg| arg.map_or(Bound::Scratch, Bound::Operand)).collect(),
             uniforms,
             groups: tiles * all * divided.count,
         },

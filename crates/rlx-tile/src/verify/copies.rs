@@ -1,8 +1,9 @@
 //! Copies, and the loops that run them ahead.
 
 use super::{Checked, Rule, Verifier, fault, must};
+use crate::beside::{Beside, Span};
 use crate::expand::can_be_async;
-use crate::ir::{Copy, Counter, Size, Stage, Stmt};
+use crate::ir::{Copy, Counter, Size, Stage, Stmt, View};
 use crate::layout::CHUNK;
 
 impl Verifier<'_> {
@@ -12,8 +13,34 @@ impl Verifier<'_> {
         self.stage(&here, c.to, c.stage)?;
         self.position(&here, &c.row, false, 1)?;
         self.position(&here, &c.col, false, CHUNK)?;
+        let integers = self.p.view_dtype(c.from).is_int();
+        must(!integers || self.p.tile(c.to).chunk() == CHUNK, &here, || {
+            Rule::Operand("integers are unpacked into tiles of 16-bit elements".to_owned())
+        })?;
+        for beside in &c.with {
+            self.beside(&here, c.from, beside)?;
+        }
         self.copy_of_window(&here, c)?;
-        self.body_of_element(&here, c.map.as_ref(), None)
+        self.body_beside(&here, c.map.as_ref(), c.with.len())?;
+        self.body(&here, c.map.as_ref(), None)
+    }
+
+    /// Numbers beside the elements of a view: floats, at the same rows and columns.
+    fn beside(&self, at: &str, from: View, beside: &Beside) -> Checked {
+        self.known_view(at, beside.view)?;
+        let (own, numbers) = (self.p.view(from), self.p.view(beside.view));
+        must((own.rows, own.cols) == (numbers.rows, numbers.cols), at, || {
+            Rule::Operand(format!("g{} has other rows or columns than g{}", beside.view.0, from.0))
+        })?;
+        must(!self.p.view_dtype(beside.view).is_int(), at, || {
+            Rule::Operand(format!("g{} has integers, and is read beside another view", beside.view.0))
+        })?;
+        must(beside.span.is_whole() && (beside.span == Span::One || numbers.vector == 1), at, || {
+            Rule::Operand(format!(
+                "g{} is shared by columns that are no multiple of {CHUNK}, or is read several at once",
+                beside.view.0
+            ))
+        })
     }
 
     pub(super) fn copy_async(&self, c: &Copy) -> Checked {

@@ -14,6 +14,11 @@ const REGISTERS: u32 = 224;
 /// Lanes of a workgroup.
 const MOST_LANES: u32 = 1024;
 
+/// Whether copies unpack integers of this type.
+pub(crate) fn is_unpacked(dtype: DType) -> bool {
+    matches!(dtype, DType::U4 | DType::I4 | DType::U8 | DType::I8)
+}
+
 impl Verifier<'_> {
     pub(super) fn declarations(&self) -> Checked {
         let p = self.p;
@@ -76,11 +81,17 @@ impl Verifier<'_> {
         for size in [v.rows, v.cols] {
             self.extent(at, size)?;
         }
-        must(matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16), at, || {
-            Rule::Declaration(format!("views have elements of f32, f16 or bf16, not {}", buffer.dtype))
+        let float = matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16);
+        // Integers are unpacked a chunk at a time, and never stored.
+        let integer = is_unpacked(buffer.dtype) && buffer.access == Access::Read && v.vector == CHUNK;
+        must(float || integer, at, || {
+            Rule::Declaration(format!(
+                "views have elements of f32, f16 or bf16, or 8 integers of 4 or 8 bits at once, not {}",
+                buffer.dtype
+            ))
         })?;
-        let together = v.vector as usize * buffer.dtype.size_bytes();
-        must(matches!(v.vector, 1 | 2 | 4 | 8) && together <= 16, at, || {
+        let together = v.vector as usize * buffer.dtype.bits();
+        must(matches!(v.vector, 1 | 2 | 4 | 8) && together <= 128, at, || {
             Rule::Declaration(format!("{} elements of {} at once", v.vector, buffer.dtype))
         })?;
         must(v.vector == 1 || v.col_stride == crate::ir::Size::Const(1), at, || {

@@ -29,7 +29,8 @@ impl Verifier<'_> {
     /// What is beside an image is 0 where the element is multiplied, so nothing may become of it on the way.
     pub(super) fn copy_of_window(&self, at: &str, c: &Copy) -> Checked {
         let as_they_are = c.map.is_none() && self.p.view_dtype(c.from) == self.p.tile(c.to).dtype;
-        must(self.p.view(c.from).window.is_none() || as_they_are, at, || {
+        let beside = c.with.iter().any(|beside| self.p.view(beside.view).window.is_some());
+        must(!beside && (self.p.view(c.from).window.is_none() || as_they_are), at, || {
             Rule::Transfer("elements of windows are copied as they are".to_string())
         })
     }

@@ -122,8 +122,18 @@ impl ConvCase {
         }
         let batch = if groups > 1 { vec![groups] } else { Vec::new() };
         let window = [vec![channels], of_axes].concat();
-        let sizes =
-            Sizes { m: rows, n: filters, k: depth, part: 0, batch, window, left, right, result: stored };
+        let sizes = Sizes {
+            m: rows,
+            n: filters,
+            k: depth,
+            part: 0,
+            batch,
+            window,
+            given: Vec::new(),
+            left,
+            right,
+            result: stored,
+        };
         ConvCase { arch, tiling, what, sizes, counts, extents, bias, values }
     }
 

@@ -6,6 +6,8 @@ pub mod attention_parts;
 pub mod compiled;
 pub mod convs;
 pub mod groups;
+pub mod prologue;
+pub mod prologue_graphs;
 
 use half::{bf16, f16};
 use rlx_ir::DType;
@@ -237,7 +239,7 @@ impl Case {
         let mut buffer = |what: &mut Matmul, name: &str, n: i32, values: &mut Vec<Vec<f64>>| {
             what.buffers.push(BufferDecl { name: name.into(), dtype: DType::F32, access: Access::Read });
             values.push(random(g, DType::F32, n as usize));
-            Buffer(2 + what.buffers.len() as u32)
+            Buffer(what.all_buffers().len() as u32 - 1)
         };
         let (n, m) = (self.sizes.n, self.sizes.m);
         let what = &mut self.what;

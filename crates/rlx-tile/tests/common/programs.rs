@@ -3,12 +3,13 @@
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
 use rlx_tile::atom::Atom;
+use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
-    Attention, Mask, Matmul, Operand, Tiling, attention, attention_tilings, group_tilings, large_tilings,
-    matmul, matmul_groups, tilings,
+    Attention, Given, Mask, Matmul, Operand, Tiling, attention, attention_tilings, computed_tilings,
+    group_tilings, large_tilings, matmul, matmul_groups, tilings,
 };
 use rlx_tile::window::Slide;
-use rlx_tile::{Arch, Program};
+use rlx_tile::{Arch, Program, Scalar};
 
 /// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
 pub fn programs() -> Vec<(String, Program)> {
@@ -48,6 +49,12 @@ pub fn programs() -> Vec<(String, Program)> {
         add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
         convolutions(&plain, &mut |what, number, suffix| add(what, &tilings(arch)[number], suffix));
+        if dtype != DType::F32 {
+            let computed = computed_tilings(arch);
+            computed.iter().for_each(|t| add(&by_blocks(plain.clone(), DType::U4), t, "nt.u4_blocks"));
+            [0, 2, 5].iter().for_each(|&i| add(&gated(plain.clone()), &computed[i], "nn.gated"));
+            add(&by_blocks(plain.clone(), DType::I8), tiling, "nt.i8_blocks");
+        }
     }
     for dtype in [DType::F16, DType::BF16] {
         let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
@@ -112,6 +119,34 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
         add(&Attention { vectors: [2; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
     }
     all
+}
+
+/// By weights of 4 or 8 bits in blocks of 32, with a scale and a zero point for each.
+fn by_blocks(mut what: Matmul, dtype: DType) -> Matmul {
+    what.right = Operand { dtype, transposed: true, vector: 8 };
+    let scale = Given { dtype: DType::F32, vector: 1, span: Span::Columns(32) };
+    what.right_with = vec![scale, Given { dtype: what.compute, ..scale }];
+    let (buffers, uniforms) = (what.all_buffers(), what.all_uniforms());
+    what.right_map = Some(Scalar::with_rows("blocks", &buffers, &uniforms, 2, |b, x, given, _| {
+        let x = b.sub(x, given[1]);
+        b.mul(x, given[0])
+    }));
+    what
+}
+
+/// Of rows that are `max(x, 0) · y`, with a factor for each row.
+fn gated(mut what: Matmul) -> Matmul {
+    let (dtype, vector) = (what.compute, what.left.vector);
+    let row = Given { dtype: DType::F32, vector: 1, span: Span::Row };
+    what.left_with = vec![Given { dtype, vector, span: Span::One }, row];
+    let (buffers, uniforms) = (what.all_buffers(), what.all_uniforms());
+    what.left_map = Some(Scalar::with_rows("gated", &buffers, &uniforms, 2, |b, x, given, _| {
+        let zero = b.number(Ty::F32, 0.0);
+        let gate = b.max(x, zero);
+        let both = b.mul(gate, given[0]);
+        b.mul(both, given[1])
+    }));
+    what
 }
 
 /// With the sigmoid form of GELU after a bias, as an epilogue.

@@ -107,9 +107,9 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
       const int row = 64 * group_row + r, col = 0 + q * 4;
       {
         float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          if (row < d0 && col + e < d2) {
+        if (row < d0 && col < d2) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
             float m0 = from_half((u16)(x[i][e / 2] >> 16 * (e % 2)));
             y[e] = m0;
           }
@@ -198,9 +198,9 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
       const int row = 64 * group_row + r, col = 16 * c0 + 16 + q * 4;
       {
         float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          if (row < d0 && col + e < d2) {
+        if (row < d0 && col < d2) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
             float m0 = from_half((u16)(x0[i][e / 2] >> 16 * (e % 2)));
             y[e] = m0;
           }

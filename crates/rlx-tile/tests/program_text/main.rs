@@ -12,6 +12,7 @@ mod compiler;
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
 use common::convs::ConvCase;
+use common::prologue::PrologueCase;
 use common::{Case, Map};
 use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
@@ -110,7 +111,13 @@ fn texts_run(arch: Arch) {
         let program = case.program();
         (record(&case, &program), program)
     });
-    run(arch, cases.chain(in_parts));
+    let computed = (0..if all { 5 * CASES } else { CASES }).map(|seed| {
+        let case = PrologueCase::random(&mut Gen::new(12_000 + seed), arch);
+        let program = case.program();
+        let after = case.interpret(&program).unwrap().0;
+        (recorded(&program, case.describe(), case.uniforms(), case.memory(), after), program)
+    });
+    run(arch, cases.chain(in_parts).chain(computed));
 }
 
 /// The same of convolutions.

@@ -6,6 +6,8 @@ use rlx_ir::{DType, Result};
 use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 
 use super::language::{Language, internal, size};
+use super::numbers::{self, PROLOGUE};
+use crate::beside::Span;
 use crate::ir::{Coord, Copy, Heads, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -100,6 +102,7 @@ impl<'a> Body<'a> {
                 Stmt::Fetch(n, c) => {
                     let text = format!("u32 x{n}[{}][{}];", self.rounds(c.to), self.words(c));
                     self.line(&text);
+                    self.declare_beside(c, &format!("x{n}"));
                 }
                 Stmt::For { body, .. } => self.staging(body),
                 _ => {}
@@ -108,14 +111,14 @@ impl<'a> Body<'a> {
     }
 
     /// How often all lanes copy a chunk until a tile is copied.
-    fn rounds(&self, tile: Tile) -> u32 {
+    pub(super) fn rounds(&self, tile: Tile) -> u32 {
         let t = self.p.tile(tile);
         (t.rows * t.chunks()).div_ceil(self.p.workgroup())
     }
 
     /// Words of a chunk's elements as a copy's view has them.
     fn words(&self, c: &Copy) -> u32 {
-        self.p.tile(c.to).chunk() * self.p.view_dtype(c.from).size_bytes() as u32 / 4
+        numbers::words(Span::One, self.p.tile(c.to).chunk(), self.p.view_dtype(c.from))
     }
 
     pub(super) fn stage(&self, tile: Tile, stage: Stage) -> String {
@@ -143,6 +146,7 @@ impl<'a> Body<'a> {
             Stmt::Copy(c) => {
                 self.open("{");
                 self.line(&format!("u32 x[{}][{}];", self.rounds(c.to), self.words(c)));
+                self.declare_beside(c, "x");
                 self.fetch(c, "x");
                 self.put(c, "x")?;
                 self.close();
@@ -231,27 +235,42 @@ impl<'a> Body<'a> {
             Size::Const(1) => col,
             stride => format!("(i64){col} * {}", size(stride)),
         };
-        let down = match v.heads {
+        let down = self.down(view);
+        let address = match self.p.view_dtype(view).is_packed() {
+            // That of a byte, in which two elements are.
+            true => format!("g{} + ({down} + {along}) / 2", view.0),
+            false => format!("g{} + {down} + {along}", view.0),
+        };
+        (address, inside)
+    }
+
+    /// Elements from a view's first row to `row`.
+    pub(super) fn down(&self, view: View) -> String {
+        let v: &ViewDecl = self.p.view(view);
+        match v.heads {
             None => format!("(i64)row * {}", size(v.row_stride)),
             Some(Heads { count, stride }) => format!(
                 "(i64)((u32)row / {count}u) * {} + (i64)((u32)row % {count}u) * {}",
                 size(v.row_stride),
                 size(stride)
             ),
-        };
-        let address = format!("g{} + {down} + {along}", view.0);
-        (address, inside)
+        }
     }
 
-    /// Reads a copy's elements as they are into `name`.
+    /// Reads a copy's elements, and what is beside them, as they are into `name`.
     fn fetch(&mut self, c: &Copy, name: &str) {
-        let (chunk, bytes) = (self.p.tile(c.to).chunk(), self.p.view_dtype(c.from).size_bytes() as u32);
-        let vector = self.p.view(c.from).vector.min(chunk);
         self.each_chunk(c, true);
+        self.read_chunk(c.from, self.p.tile(c.to).chunk(), &format!("{name}[i]"));
+        self.fetch_beside(c, name);
+        self.close_chunk();
+    }
+
+    /// Reads the elements of a view for a chunk at `row`, `col` as they are into words.
+    pub(super) fn read_chunk(&mut self, view: View, chunk: u32, x: &str) {
+        let (bits, vector) = (self.p.view_dtype(view).bits() as u32, self.p.view(view).vector.min(chunk));
         for part in 0..chunk / vector {
-            let (address, inside) = self.place(c.from, part * vector);
-            let x = format!("{name}[i]");
-            match vector * bytes {
+            let (address, inside) = self.place(view, part * vector);
+            match vector * bits / 8 {
                 16 => {
                     let w = part * 4;
                     let (read, zeros) = (self.language.read("uint4", &address), self.zeros("uint4", 4));
@@ -283,7 +302,6 @@ impl<'a> Body<'a> {
                 }
             }
         }
-        self.close_chunk();
     }
 
     /// Writes what was read, mapped and rounded, into a stage of a tile.
@@ -295,15 +313,21 @@ impl<'a> Body<'a> {
         if converted {
             let zeros = vec!["0.0f"; t.chunk() as usize].join(", ");
             self.line(&format!("float y[{}] = {{{zeros}}};", t.chunk()));
-            self.unrolled("e", t.chunk());
-            let half = format!("(u16)({name}[i][e / 2] >> 16 * (e % 2))");
-            let x = match from {
-                DType::F16 => format!("from_half({half})"),
-                DType::BF16 => format!("from_brain({half})"),
-                _ => self.language.float_of_bits(&format!("{name}[i][e]")),
-            };
+            // What is read at once is in the view as a whole or not at all.
+            let whole = self.p.view(c.from).vector >= t.chunk();
             let (_, inside) = self.address(c.from, 0);
-            self.open(&format!("if ({}) {{", inside.replace("col", "col + e")));
+            if whole {
+                self.open(&format!("if ({inside}) {{"));
+            }
+            self.unrolled("e", t.chunk());
+            let x = numbers::number(self.language, from, &format!("{name}[i]"), "e");
+            if !whole {
+                self.open(&format!("if ({}) {{", inside.replace("col", "col + e")));
+            }
+            self.given_beside(c, name)?;
+            if c.map.is_some() {
+                self.line(&format!("// {}{}", PROLOGUE, c.to.0));
+            }
             self.line(&format!("float m0 = {x};"));
             self.map(c.map.as_ref(), "row", "col + e")?;
             self.line("y[e] = m0;");

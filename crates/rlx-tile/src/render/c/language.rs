@@ -37,6 +37,8 @@ impl Language {
 
     /// The type of a buffer's elements.
     pub fn element(self, dtype: DType) -> Option<&'static str> {
+        // Of several elements in a byte, copies read the bytes.
+        let dtype = if dtype.is_packed() { DType::U8 } else { dtype };
         if self.metal() { msl_element(dtype) } else { cuda_element(dtype) }
     }
 

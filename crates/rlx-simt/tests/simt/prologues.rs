@@ -1,0 +1,153 @@
+//! Matmuls on matrix units whose operands are computed as tiles are copied, on the fake driver's GPUs of every architecture: weights in blocks, of which few rows
+//! are left to kernels under fast numerics, and elementwise ops where they pay.
+
+use std::sync::Arc;
+
+use rlx_backend::Backend;
+use rlx_backend::testing::disagreement;
+use rlx_driver::Device;
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::random_bindings;
+use rlx_ir::{DimBinding, Graph, LirModule, OpKind, sym, text};
+use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
+use rlx_simt::SimtBackend;
+
+use crate::common::{Fake, fake, second_gpu, set_params};
+
+/// The fake GPUs with matrix units, one of each architecture, and one without.
+const UNITS: [(Device, usize); 5] =
+    [(Device::Cuda, 1), (Device::Cuda, 2), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 2)];
+const WITHOUT: (Device, usize) = (Device::Cuda, 3);
+
+fn parsed(body: &str) -> Graph {
+    text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
+}
+
+/// `relu(x·Wᵀ + b)` as importers write it, by weights of this type in blocks of `size`.
+fn blocks(rows: &str, n: usize, k: usize, size: usize, dtype: &str) -> Graph {
+    let count = n * k / size;
+    parsed(&format!(
+        "%0 = Input {{name=\"x\"}} : [{rows}, {k}] f16 %1 = Param {{name=\"w\"}} : [{count}, {size}] {dtype} \
+         %2 = Param {{name=\"small\"}} : [{count}] f16 %3 = Param {{name=\"zero\"}} : [{count}] {dtype} \
+         %4 = Dequantize(%1, %2, %3) {{axis=0, to=f16}} : [{count}, {size}] f16 \
+         %5 = Reshape(%4) {{to=[{n}, {k}]}} : [{n}, {k}] f16 \
+         %6 = Transpose(%5) {{perm=[1, 0]}} : [{k}, {n}] f16 %7 = MatMul(%0, %6) : [{rows}, {n}] f16 \
+         %8 = Param {{name=\"b\"}} : [{n}] f16 %9 = Binary.Add(%7, %8) : [{rows}, {n}] f16 \
+         %10 = Activation.Relu(%9) : [{rows}, {n}] f16 return %10"
+    ))
+}
+
+/// `(silu(gate) · up) · w`.
+fn gated(rows: &str, k: usize, n: usize) -> Graph {
+    parsed(&format!(
+        "%0 = Input {{name=\"g\"}} : [{rows}, {k}] f16 %1 = Input {{name=\"u\"}} : [{rows}, {k}] f16 \
+         %2 = Param {{name=\"w\"}} : [{k}, {n}] f16 %3 = Activation.Silu(%0) : [{rows}, {k}] f16 \
+         %4 = Binary.Mul(%3, %1) : [{rows}, {k}] f16 %5 = MatMul(%4, %2) : [{rows}, {n}] f16 return %5"
+    ))
+}
+
+fn options(numerics: Numerics) -> CompileOptions {
+    CompileOptions::default().numerics(numerics)
+}
+
+/// A module and the schedules of its steps.
+fn module(graph: &Graph, backend: &SimtBackend, numerics: Numerics) -> (Arc<LirModule>, Vec<String>) {
+    let target = backend.target(&options(numerics)).unwrap();
+    let pipeline = CompilePipeline::new(Arc::clone(&target), options(numerics));
+    let lir = pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir;
+    let found = lir.steps.iter().filter_map(|step| target.schedule(step, &lir)).collect();
+    (Arc::new(lir), found)
+}
+
+fn rows(graph: &Graph, count: usize) -> Bindings {
+    random_bindings(graph, &DimBinding::from_pairs(&[(sym::SEQ, count)]), 7)
+}
+
+/// Runs a module on these numbers of rows and compares with the oracle; how many tile programs each took.
+fn tile_runs(graph: &Graph, backend: &SimtBackend, numerics: Numerics, counts: &[usize]) -> Vec<u64> {
+    let (lir, _) = module(graph, backend, numerics);
+    let mut exec = backend.compile(lir, &options(numerics)).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    let run = |&count: &usize| {
+        let bindings = rows(graph, count);
+        set_params(&mut *exec, &bindings).unwrap();
+        let before = Fake::get().tile_runs();
+        if let Some(why) = disagreement(graph, &bindings, &mut *exec) {
+            panic!("{} {count} rows: {why}\n{graph}", backend.name());
+        }
+        Fake::get().tile_runs() - before
+    };
+    counts.iter().map(run).collect()
+}
+
+fn dequantizes(lir: &LirModule) -> bool {
+    let mut kinds = lir.init.iter().map(|step| lir.graph.node(step.node).op.kind());
+    kinds.any(|kind| kind == OpKind::Dequantize || kind == OpKind::Region)
+}
+
+#[test]
+fn weights_in_blocks_stay_what_they_are_and_are_multiplied_by_tiles() {
+    let _alone = second_gpu();
+    for (device, ordinal) in UNITS.into_iter().chain([WITHOUT]) {
+        let backend = fake(device, ordinal);
+        for (dtype, size) in [("u4", 32), ("i8", 16)] {
+            let graph = blocks("seq", 72, 96, size, dtype);
+            let (lir, found) = module(&graph, &backend, Numerics::Strict);
+            let tiled = u64::from((device, ordinal) != WITHOUT);
+            assert_eq!(found.len(), 1, "{device} {ordinal}: {found:?}");
+            assert_eq!(u64::from(found[0].starts_with("tiles.")), tiled, "{device} {ordinal}: {found:?}");
+            assert!(!dequantizes(&lir), "{lir}");
+            let runs = tile_runs(&graph, &backend, Numerics::Strict, &[1, 40]);
+            assert_eq!(runs, [tiled; 2], "{device} {ordinal}");
+        }
+    }
+}
+
+#[test]
+fn few_rows_by_blocks_are_left_to_kernels_under_fast_numerics() {
+    let _alone = second_gpu();
+    let graph = blocks("seq", 72, 96, 32, "u4");
+    for (device, ordinal) in UNITS {
+        let backend = fake(device, ordinal);
+        let (_, found) = module(&graph, &backend, Numerics::Fast);
+        assert!(found[0].starts_with("tiles.") && found[0].ends_with(", few rows by kernels"), "{found:?}");
+        let runs = tile_runs(&graph, &backend, Numerics::Fast, &[40, 1, 16, 17, 1]);
+        assert_eq!(runs, [1, 0, 0, 1, 0], "{device} {ordinal}");
+
+        let (_, few) = module(&blocks("3", 72, 96, 32, "u4"), &backend, Numerics::Fast);
+        assert!(!few[0].starts_with("tiles."), "{few:?}");
+    }
+}
+
+/// Blocks that no chunk of a tile has whole are dequantised once, for an ordinary matmul.
+#[test]
+fn blocks_that_tiles_do_not_unpack_are_dequantised_first() {
+    let _alone = second_gpu();
+    let graph = blocks("seq", 40, 60, 12, "u8");
+    let backend = fake(Device::Cuda, 1);
+    let (lir, found) = module(&graph, &backend, Numerics::Strict);
+    assert!(found.len() == 1 && found[0].starts_with("tiles."), "{found:?}");
+    assert!(dequantizes(&lir), "{lir}");
+    assert_eq!(tile_runs(&graph, &backend, Numerics::Strict, &[20]), [1]);
+}
+
+#[test]
+fn what_makes_an_operand_is_part_of_the_matmul_where_it_pays() {
+    let _alone = second_gpu();
+    for (device, ordinal) in UNITS {
+        let backend = fake(device, ordinal);
+        for numerics in [Numerics::Strict, Numerics::Fast] {
+            let steps = |graph: &Graph| module(graph, &backend, numerics).1;
+            // A decoder's row, whose long sums are divided under fast numerics; and few columns of a tile that is read once.
+            let (one, narrow) = (gated("1", 1200, 72), gated("70", 96, 40));
+            for graph in [&one, &narrow] {
+                let found = steps(graph);
+                assert!(found.len() == 1 && found[0].starts_with("tiles."), "{device} {ordinal}: {found:?}");
+                assert_eq!(tile_runs(graph, &backend, numerics, &[1]), [1], "{device} {ordinal}");
+            }
+            assert_eq!(steps(&one)[0].contains(".parts"), numerics == Numerics::Fast);
+            // Many columns would compute it again and again.
+            assert_eq!(steps(&gated("4096", 11_008, 4096)).len(), 2);
+            assert_eq!(steps(&gated("seq", 11_008, 4096)).len(), 2);
+        }
+    }
+}
