@@ -138,3 +138,30 @@ fn rows_of_channels_stay_where_they_are_read() {
     assert!(between.view.is_dense(), "{}", exec.lir());
     check(&graph, &random_bindings(&graph, &DimBinding::new(), 3));
 }
+
+#[test]
+fn planes_have_the_bits_of_rows_of_channels() {
+    let (_, backend) = backends().pop().unwrap();
+    let g = &mut Gen::new(62);
+    for at in 0..60 {
+        let planes = convolution(g, DType::F32);
+        let dims = planes.shape(planes.outputs[0]).static_dims().unwrap();
+        let (batch, channels, pixels) = (dims[0], dims[1], dims[2..].iter().product::<usize>());
+        // The same with the result's channels last, which are written as they are computed.
+        let mut rows = planes.clone();
+        let y = rows.reshape_(rows.outputs[0], &[batch, channels, pixels].map(|n| n as i64));
+        let y = rows.try_add(Op::Transpose { perm: vec![0, 2, 1] }, &[y]).unwrap();
+        rows.set_outputs(vec![y]);
+        let bindings = random_bindings(&planes, &DimBinding::new(), at);
+        let [planes, rows] = [planes, rows].map(|graph| {
+            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+            let results = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+            let words = results[0].chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap()));
+            (words.collect::<Vec<_>>(), graph)
+        });
+        for (i, &bits) in planes.0.iter().enumerate() {
+            let (image, channel, pixel) = (i / pixels / channels, i / pixels % channels, i % pixels);
+            assert_eq!(bits, rows.0[(image * pixels + pixel) * channels + channel], "{}", planes.1);
+        }
+    }
+}

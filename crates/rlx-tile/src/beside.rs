@@ -12,8 +12,8 @@
 //!   let v2 = get m5      the zero point, from g4
 //! ```
 
-use crate::ir::{Copy, View};
 use crate::layout::CHUNK;
+use crate::names::View;
 
 /// How many neighbouring elements of a row share a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,11 +52,4 @@ pub struct Beside {
     pub view: View,
     /// Which of them an element has.
     pub span: Span,
-}
-
-impl Copy {
-    /// The views that it reads: that of the elements, and those beside it.
-    pub(crate) fn reads(&self) -> impl Iterator<Item = (View, Span)> + '_ {
-        std::iter::once((self.from, Span::One)).chain(self.with.iter().map(|b| (b.view, b.span)))
-    }
 }

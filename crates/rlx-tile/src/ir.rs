@@ -9,56 +9,12 @@ use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl};
 
 use crate::atom::{Arch, Atom, Loading};
-use crate::beside::Beside;
+use crate::beside::{Beside, Span};
 use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
+pub use crate::names::{Counter, Fragment, Size, Tile, View};
 use crate::scalar::Scalar;
 use crate::window::Window;
-
-/// A matrix in a buffer, by its number in [`Program::views`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct View(pub u32);
-
-/// A tile in workgroup memory, by its number in [`Program::tiles`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tile(pub u32);
-
-/// Registers of a warp, by their number in [`Program::fragments`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fragment(pub u32);
-
-/// The number of a loop's iteration, by its number in the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Counter(pub u32);
-
-/// A number that is known when a program is made, or one that each dispatch is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Size {
-    /// Known.
-    Const(u32),
-    /// The uniform of this number.
-    Uniform(u32),
-    /// What a workgroup has of the uniform `whole`, which is divided into parts of as many as the uniform `each` says: the index along the first
-    /// dimension of the grid's batch is the number of the part. The last part may be smaller, and those behind it are empty.
-    Part {
-        /// The uniform that is divided.
-        whole: u32,
-        /// The uniform that says how much a part is.
-        each: u32,
-    },
-}
-
-impl Size {
-    /// The uniforms that it depends on.
-    pub(crate) fn uniforms(self) -> impl Iterator<Item = u32> {
-        let [first, second] = match self {
-            Size::Const(_) => [None, None],
-            Size::Uniform(i) => [Some(i), None],
-            Size::Part { whole, each } => [Some(whole), Some(each)],
-        };
-        first.into_iter().chain(second)
-    }
-}
 
 /// What positions depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -467,6 +423,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// The windows of its views.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = &Window> {
+        self.views.iter().filter_map(|view| view.window.as_ref())
+    }
+
     /// Invocations of a workgroup.
     pub fn workgroup(&self) -> u32 {
         (self.warps.0 * self.warps.1 + self.producers()) * self.arch.lanes()
@@ -538,5 +499,12 @@ impl Program {
     /// The fragment of a verified program.
     pub fn fragment(&self, f: Fragment) -> &FragmentDecl {
         &self.fragments[f.0 as usize]
+    }
+}
+
+impl Copy {
+    /// The views that it reads: that of the elements, and those beside it.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = (View, Span)> + '_ {
+        std::iter::once((self.from, Span::One)).chain(self.with.iter().map(|b| (b.view, b.span)))
     }
 }

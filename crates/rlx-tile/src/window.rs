@@ -12,7 +12,7 @@
 //! How a window slides is part of a program, and sizes are uniforms: models have few kinds of windows. Dividing by a uniform is a multiplication by
 //! its inverse, which is made once, and a correction.
 
-use crate::ir::{Program, Size};
+use crate::names::Size;
 
 /// The most dimensions over which a window slides.
 pub const MOST_AXES: usize = 3;
@@ -70,12 +70,5 @@ impl Window {
     /// Taps along all dimensions.
     pub fn taps(&self) -> u32 {
         self.axes.iter().fold(1, |n, axis| n.saturating_mul(axis.slide.taps))
-    }
-}
-
-impl Program {
-    /// The windows of its views.
-    pub(crate) fn windows(&self) -> impl Iterator<Item = &Window> {
-        self.views.iter().filter_map(|view| view.window.as_ref())
     }
 }

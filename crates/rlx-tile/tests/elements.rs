@@ -88,7 +88,7 @@ fn the_verifier_names_the_rule() {
         let Some(Stmt::Store { map, .. }) = p.body.last_mut() else { panic!("no store") };
         *map = Some(body);
     });
-    assert!(matches!(stored, Rule::Body(what) if what.contains("where there are none")));
+    assert!(matches!(stored, Rule::Body(what) if what.contains("given 0 numbers beside an element, not 1")));
     // A loop of known size has no bound.
     let bounded = broken(|p| {
         p.body.push(Stmt::For {

@@ -33,11 +33,12 @@ pub(crate) enum Order {
     ChannelsLast,
 }
 
-/// Where weights are: elements from one to another.
+/// Strides of the weights, in elements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WeightSteps {
-    /// Filters that are `filter` apart, and from so many to the next so many.
+    /// Filters of a panel; `usize::MAX` where weights are not in panels.
     pub(crate) panel: usize,
+    /// From one panel to the next, and from one filter of a panel to the next.
     pub(crate) of_panel: isize,
     pub(crate) filter: isize,
     /// To the next line of the kernel, the next position, and the next channel.
@@ -61,9 +62,9 @@ pub(crate) struct Direct {
     /// Lines of the result in a task, and what they read.
     lines: usize,
     reads: usize,
-    /// Columns of a line of scratch with the same remainder by the step.
+    /// Columns of a line of scratch that are a multiple of the step apart: those lie beside each other.
     columns: usize,
-    /// How far each kernel position is behind the first one, in scratch and in the weights: three loops, the outermost first.
+    /// Offsets of the kernel's positions and channels in scratch and in the weights: three nested loops, the outermost first.
     loops: [Vec<[isize; 2]>; 3],
 }
 
@@ -103,7 +104,7 @@ impl Direct {
         // As many lines as fit, or those of a few tasks where each reads little more than it writes.
         let fitting =
             (BLOCK / (group * line * size_of::<f32>()).max(1)).saturating_sub(reach) / w.stride[0] + 1;
-        let share = w.out[0].div_ceil(FEWEST.div_ceil(w.images * groups)).max(2 * reach);
+        let share = w.out[0].div_ceil(FEWEST.div_ceil((w.images * groups).max(1))).max(2 * reach);
         let whole = LEAST.div_ceil(w.out[1].div_ceil(LANES).max(1));
         let lines = fitting.max(reach).min(share).max(whole).min(w.out[0]).max(1);
         let reads = (lines - 1) * w.stride[0] + reach;

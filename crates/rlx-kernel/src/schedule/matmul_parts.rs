@@ -85,7 +85,11 @@ impl<'s> MatMulParts<'s> {
             true => parts.blocks(anchor)?,
             false => parts.operand_of(rhs)?,
         });
-        parts.is_apart()?;
+        let multiplied: Vec<Arg> =
+            parts.operands.iter().flat_map(|o| o.reads.iter().map(|read| read.arg)).collect();
+        if step.is_written_over_others(&multiplied) {
+            return reject("a result that is written over other elements than its epilogue reads");
+        }
         let multiplied = if parts.is_of_blocks() { &[lhs][..] } else { &[lhs, rhs] };
         if multiplied.iter().any(|&id| graph.shape(id).dtype() != parts.dtype) {
             return reject("operands of another type than the result's");
@@ -113,20 +117,6 @@ impl<'s> MatMulParts<'s> {
         }
         let (batch, m, k, n) = (extents(&dims.batch), dims.m.extent(), dims.k.extent(), dims.n.extent());
         Ok(MatMulParts { step, anchor, operands, batch, m, rows: vec![m], n, k, dtype })
-    }
-
-    /// Whether the result is written over nothing but what its epilogue reads at the same place.
-    fn is_apart(&self) -> Scheduled<()> {
-        let output = &self.step.outputs[0];
-        let multiplied = |arg: Arg| self.operands.iter().flat_map(|o| &o.reads).any(|read| read.arg == arg);
-        let over = |(i, input): (usize, &Operand)| {
-            input.buffer == output.buffer
-                && (multiplied(Arg::Input(i)) || !input.is_same_as(output) || input.dtype != output.dtype)
-        };
-        match self.step.inputs.iter().enumerate().any(over) {
-            true => reject("a result that is written over other elements than its epilogue reads"),
-            false => Ok(()),
-        }
     }
 
     /// Whether the right operand is weights in blocks.

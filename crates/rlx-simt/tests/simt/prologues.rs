@@ -14,10 +14,9 @@ use rlx_simt::SimtBackend;
 
 use crate::common::{Fake, fake, second_gpu, set_params};
 
-/// The fake GPUs with matrix units, one of each architecture, and one without.
+/// The fake GPUs with matrix units, one of each architecture. (What has none has calls without the runtime, and is left to them.)
 const UNITS: [(Device, usize); 5] =
     [(Device::Cuda, 1), (Device::Cuda, 2), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 2)];
-const WITHOUT: (Device, usize) = (Device::Cuda, 3);
 
 fn parsed(body: &str) -> Graph {
     text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
@@ -87,17 +86,16 @@ fn dequantizes(lir: &LirModule) -> bool {
 #[test]
 fn weights_in_blocks_stay_what_they_are_and_are_multiplied_by_tiles() {
     let _alone = second_gpu();
-    for (device, ordinal) in UNITS.into_iter().chain([WITHOUT]) {
+    for (device, ordinal) in UNITS {
         let backend = fake(device, ordinal);
         for (dtype, size) in [("u4", 32), ("i8", 16)] {
             let graph = blocks("seq", 72, 96, size, dtype);
             let (lir, found) = module(&graph, &backend, Numerics::Strict);
-            let tiled = u64::from((device, ordinal) != WITHOUT);
             assert_eq!(found.len(), 1, "{device} {ordinal}: {found:?}");
-            assert_eq!(u64::from(found[0].starts_with("tiles.")), tiled, "{device} {ordinal}: {found:?}");
+            assert!(found[0].starts_with("tiles."), "{device} {ordinal}: {found:?}");
             assert!(!dequantizes(&lir), "{lir}");
             let runs = tile_runs(&graph, &backend, Numerics::Strict, &[1, 40]);
-            assert_eq!(runs, [tiled; 2], "{device} {ordinal}");
+            assert_eq!(runs, [1; 2], "{device} {ordinal}");
         }
     }
 }
