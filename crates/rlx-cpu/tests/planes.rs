@@ -165,3 +165,25 @@ fn planes_have_the_bits_of_rows_of_channels() {
         }
     }
 }
+
+#[test]
+fn volumes_of_one_frame_are_images() {
+    let g = &mut Gen::new(63);
+    // Whether the frame of the result is one of the padding; groups whose weights are packed, and are not.
+    for (at, (padding, groups)) in [(0, 1), (0, 2), (1, 1), (1, 2)].into_iter().enumerate() {
+        let mut graph = Graph::new("volume");
+        let filters = groups * 7;
+        let x = graph.input("x", Shape::new(&[1, groups * 60, 1, 20, 33], DType::F32));
+        let w = graph.param("w", Shape::new(&[filters, 60, 1, g.size(2..=3), 3], DType::F32));
+        let op = Op::Conv {
+            strides: vec![3, 1, 1],
+            pads: vec![padding, 0, 1, 0, 0, 1],
+            dilations: vec![1; 3],
+            groups,
+            format: DataFormat::ChannelsFirst,
+        };
+        let y = graph.try_add(op, &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        check(&graph, &random_bindings(&graph, &DimBinding::new(), at as u64));
+    }
+}

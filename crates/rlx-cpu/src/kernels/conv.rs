@@ -310,7 +310,7 @@ impl Conv {
             if kernel == [1; 3] && unpadded && g == 1 {
                 shape.take_pointwise();
             } else {
-                shape.take_direct();
+                shape.take_direct(self.window.before);
             }
         }
         Ok(shape)

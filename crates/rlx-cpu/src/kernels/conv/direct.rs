@@ -16,8 +16,9 @@ const SLOWER: f64 = 1.15;
 
 impl Shape {
     /// Takes the way of this module, where both ends are planes, and it has less to do than a matmul of windows.
-    pub(super) fn take_direct(&mut self) {
-        let image = self.kernel[0] == 1 && self.size[0] == 1 && self.out[0] == 1;
+    pub(super) fn take_direct(&mut self, before: [usize; 3]) {
+        // One frame, of which the only one of the result is made.
+        let image = self.kernel[0] == 1 && self.size[0] == 1 && self.out[0] == 1 && before[0] == 0;
         if image && self.ends.x.is_some() && self.ends.y.is_some() && self.direct_cost() < self.matmul_cost()
         {
             self.route = Route::Direct;
@@ -68,15 +69,15 @@ impl Conv {
             let of_panel = s.kernel[1] as isize * down;
             return WeightSteps { panel: PANEL, of_panel, filter: 1, down, right: of_tap, channel };
         }
-        let (&[filter, channel, ref window @ ..], panel) = (s.weights.strides(), usize::MAX) else {
-            return WeightSteps { panel: usize::MAX, of_panel: 0, filter: 0, down: 0, right: 0, channel: 0 };
-        };
-        let (down, right) = match *window {
-            [down, right] => (down, right),
+        // Filters, channels, and the window; of a volume of one frame the last two.
+        let strides = s.weights.strides();
+        let (filter, channel) = (strides[0], strides[1]);
+        let (down, right) = match strides[2..] {
+            [.., down, right] => (down, right),
             [right] => (0, right),
-            _ => (0, 0),
+            [] => (0, 0),
         };
-        WeightSteps { panel, of_panel: 0, filter, down, right, channel }
+        WeightSteps { panel: usize::MAX, of_panel: 0, filter, down, right, channel }
     }
 
     /// Computes the convolution.
