@@ -1,5 +1,7 @@
 //! Convolution as a matmul: the rows are the windows of NHWC images, or of NDHWC volumes.
 
+use std::hint::select_unpredictable;
+
 use super::kernel::{AnyRows, Rows};
 
 /// The windows of a batch of volumes (frames of lines of pixels), one row per output position, one tap per kernel
@@ -43,8 +45,9 @@ unsafe impl<T> Sync for ConvRows<T> {}
 /// The corner of one window.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<T> {
-    /// Its first frame, or where that would be if it is padding.
-    frame: *const T,
+    /// Its first pixel, or where that would be if it is padding.
+    at: *const T,
+    /// Frame, line and column of that: negative in the padding.
     z: isize,
     y: isize,
     x: isize,
@@ -61,7 +64,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
 
     #[inline(always)]
     fn tile<const N: usize>(&self, row: usize) -> [Window<T>; N] {
-        let mut windows = [Window { frame: self.input, z: 0, y: 0, x: 0 }; N];
+        let mut windows = [Window { at: self.input, z: 0, y: 0, x: 0 }; N];
         self.windows(self.first + row, &mut windows);
         windows
     }
@@ -83,28 +86,32 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     #[inline(always)]
     fn pointers<const N: usize>(&self, tile: &[Window<T>; N], tap: usize) -> [*const T; N] {
         let (line, kx) = (tap / self.kernel[2], tap % self.kernel[2]);
-        let dx = (kx * self.dilation[2]) as isize;
+        let dx = kx * self.dilation[2];
         let mut out = [self.zeros; N];
+        // Which rows of a tile have this tap in the padding follows no pattern: choices, not branches. Negative positions become huge,
+        // so one comparison checks both ends.
         if self.kernel[0] == 1 {
             // The window's only frame, as of every image.
-            let dy = (line * self.dilation[1]) as isize;
+            let dy = line * self.dilation[1];
+            let step = dy.wrapping_mul(self.strides[1]).wrapping_add(dx.wrapping_mul(self.strides[2]));
             for (p, w) in out.iter_mut().zip(tile) {
-                // Negative positions become huge, so one comparison checks both ends.
-                let (y, x) = ((w.y + dy) as usize, (w.x + dx) as usize);
-                if y < self.size[1] && x < self.size[2] {
-                    *p = w.frame.wrapping_add(y * self.strides[1] + x * self.strides[2]);
-                }
+                let (y, x) = ((w.y as usize).wrapping_add(dy), (w.x as usize).wrapping_add(dx));
+                let inside = (y < self.size[1]) & (x < self.size[2]);
+                *p = select_unpredictable(inside, w.at.wrapping_add(step), self.zeros);
             }
             return out;
         }
-        let dz = (line / self.kernel[1] * self.dilation[0]) as isize;
-        let dy = (line % self.kernel[1] * self.dilation[1]) as isize;
+        let dz = line / self.kernel[1] * self.dilation[0];
+        let dy = line % self.kernel[1] * self.dilation[1];
+        let step = [dz, dy, dx]
+            .iter()
+            .zip(&self.strides)
+            .fold(0usize, |sum, (&d, &stride)| sum.wrapping_add(d.wrapping_mul(stride)));
         for (p, w) in out.iter_mut().zip(tile) {
-            let (z, y, x) = ((w.z + dz) as usize, (w.y + dy) as usize, (w.x + dx) as usize);
-            if z < self.size[0] && y < self.size[1] && x < self.size[2] {
-                let frame = w.frame.wrapping_offset(dz * self.strides[0] as isize);
-                *p = frame.wrapping_add(y * self.strides[1] + x * self.strides[2]);
-            }
+            let (y, x) = ((w.y as usize).wrapping_add(dy), (w.x as usize).wrapping_add(dx));
+            let z = (w.z as usize).wrapping_add(dz);
+            let inside = (z < self.size[0]) & (y < self.size[1]) & (x < self.size[2]);
+            *p = select_unpredictable(inside, w.at.wrapping_add(step), self.zeros);
         }
         out
     }
@@ -120,18 +127,15 @@ impl<T: Copy> ConvRows<T> {
         let (mut volume, mut z) = (frame / frames, frame % frames);
         let first = |o: usize, d: usize| (o * self.stride[d]) as isize - self.pad[d] as isize;
         for w in windows {
-            let from = first(z, 0);
+            let at = [first(z, 0), first(y, 1), first(x, 2)];
             // A kernel of one frame has its windows in the padding here and now.
-            let padding = self.kernel[0] == 1 && from as usize >= self.size[0];
-            *w = Window {
-                frame: self
-                    .input
-                    .wrapping_add(volume * self.volume_stride)
-                    .wrapping_offset(from * self.strides[0] as isize),
-                z: from,
-                y: if padding { isize::MIN / 2 } else { first(y, 1) },
-                x: first(x, 2),
-            };
+            let padding = self.kernel[0] == 1 && at[0] as usize >= self.size[0];
+            let mut pixel = self.input.wrapping_add(volume * self.volume_stride);
+            for (&place, &stride) in at.iter().zip(&self.strides) {
+                pixel = pixel.wrapping_offset(place.wrapping_mul(stride as isize));
+            }
+            let y_of_padding = isize::MIN / 2;
+            *w = Window { at: pixel, z: at[0], y: if padding { y_of_padding } else { at[1] }, x: at[2] };
             x += 1;
             if x == pixels {
                 (x, y) = (0, y + 1);
