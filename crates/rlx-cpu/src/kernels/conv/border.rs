@@ -74,10 +74,20 @@ unsafe fn copy_pixels<T: Copy>(
     let mut x = 0;
     if (c, count, step) == (4, 3, 3) {
         // A pixel of colours at once with the next one's first element; the last has none behind it.
-        while x + 1 < to.len() / c {
-            // SAFETY: the caller's promise: the next pixel is there, too, and one behind the other.
-            let [r, g, b, _] = unsafe { from.wrapping_add(x * step).cast::<[T; 4]>().read_unaligned() };
-            to[x * c..x * c + 4].copy_from_slice(&[r, g, b, rest]);
+        while x + 1 < to.len() / 4 {
+            let (from, to) = (from.wrapping_add(x * 3), to[x * 4..x * 4 + 4].as_mut_ptr());
+            // SAFETY: the caller's promise: the next pixel is there, too, and one behind the other; `to` has four elements, and bytes may be read
+            // as such.
+            unsafe {
+                if const { size_of::<T>() == 1 } {
+                    let last = u32::from(std::mem::transmute_copy::<T, u8>(&rest));
+                    let colours = u32::from_le(from.cast::<u32>().read_unaligned()) & 0xff_ffff;
+                    to.cast::<u32>().write_unaligned((colours | last << 24).to_le());
+                } else {
+                    let [r, g, b, _] = from.cast::<[T; 4]>().read_unaligned();
+                    to.cast::<[T; 4]>().write_unaligned([r, g, b, rest]);
+                }
+            }
             x += 1;
         }
     }
