@@ -4,7 +4,7 @@
 //! through transposes, and reshapes where one scale serves all), the left with one scale, the right with one or one for
 //! each column or output channel, when the device claims the integer form; that is the form (`QDQ`) in which quantised
 //! models are usually exported. Makes: the exact integer matmul, converted and multiplied by both scales; a bias is
-//! added behind. Quantising the result again is left as it is.
+//! added behind. Quantising the result again is left as it is. The largest elements of windows are found among the integers, too.
 //!
 //! Legal within rounding error, so only under [`Numerics::Fast`]: the float matmul rounds every term and every sum,
 //! this one is exact before the scales. Sums of more terms than i32 can hold are left alone.
@@ -19,7 +19,7 @@
 //! %8 = Binary.Mul(%6, %7) : [2, 3] f32
 //! ```
 
-use rlx_ir::op::BinaryOp;
+use rlx_ir::op::{BinaryOp, PoolKind};
 use rlx_ir::{DType, Dim, Graph, Node, NodeId, Op, Result};
 
 use crate::options::Numerics;
@@ -45,6 +45,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         let made = match &node.op {
             Op::MatMul => product(node, &mut s, context)?,
             Op::Conv { .. } => convolution(node, &mut s, context)?,
+            Op::Pool { kind: PoolKind::Max, .. } => largest(node, &mut s, context)?,
             _ => None,
         };
         match made.filter(|&id| *s.graph().shape(id) == node.shape) {
@@ -166,4 +167,24 @@ fn convolution(node: &Node, s: &mut Simplifier<'_>, context: &PassContext<'_>) -
     let bias = s.rewriter().new_id(bias);
     let bias = along(s, bias)?;
     s.build(Op::Binary(BinaryOp::Add), &[y, bias]).map(Some)
+}
+
+/// The largest of dequantised integers is the largest integer, dequantised: a scale above 0 keeps their order.
+fn largest(node: &Node, s: &mut Simplifier<'_>, context: &PassContext<'_>) -> Result<Option<NodeId>> {
+    let Op::Pool { kernel, pads, dilations, ceil_mode, .. } = &node.op else { return Ok(None) };
+    // A window of padding alone is −∞, for which no integer stands.
+    let inside = pads.iter().zip(kernel.iter().cycle()).all(|(pad, size)| pad < size);
+    if !inside || *ceil_mode || dilations.iter().any(|&d| d != 1) || node.shape.dtype() != DType::F32 {
+        return Ok(None);
+    }
+    let x = s.rewriter().new_id(node.inputs[0]);
+    let Some(x) = quantized(s, x)?.filter(|x| x.axis.is_none()) else { return Ok(None) };
+    if !s.uniform(x.scale).is_some_and(|scale| scale > 0.0 && scale.is_finite()) {
+        return Ok(None);
+    }
+    let y = s.build(node.op.clone(), &[x.x])?;
+    if !runs_natively(s.graph().node(y), s.graph(), context) {
+        return Ok(None);
+    }
+    s.build(Op::Dequantize { axis: None, to: DType::F32 }, &[y, x.scale, x.zero]).map(Some)
 }

@@ -60,6 +60,31 @@ fn a_convolution_with_a_bias_and_channels_last() {
     assert_same_results(&before, &after, &dims());
 }
 
+/// The largest elements of windows of bytes, quantised as they were.
+fn largest(scale: &str, pads: &str) -> Graph {
+    short(&format!(
+        "x: [batch, 2, 6, 5] u8
+        a = Dequantize(x, {scale}) {{axis=none, to=f32}}
+        p = Pool(a) {{kind=Max, kernel=[3, 3], strides=[2, 2], pads={pads}, dilations=[1, 1], ceil_mode=false, count_include_pad=false, format=ChannelsFirst}}
+        y = Quantize(p, {scale}) {{axis=none, to=u8}}
+        return y"
+    ))
+}
+
+#[test]
+fn the_largest_of_bytes_stays_a_byte() {
+    let before = largest("0.37", "[1, 1, 1, 1]");
+    let after = apply(multiply_integers::run, &before);
+    assert_eq!(count(&after, OpKind::Dequantize) + count(&after, OpKind::Quantize), 0, "{after}");
+    assert_eq!(count(&after, OpKind::Pool), 1, "{after}");
+    assert_same_results(&before, &after, &dims());
+    // A scale below 0 turns the order around, and a window of padding has no largest byte.
+    for (scale, pads) in [("-0.37", "[1, 1, 1, 1]"), ("0.37", "[3, 1, 3, 1]")] {
+        let after = apply(multiply_integers::run, &largest(scale, pads));
+        assert_eq!(count(&after, OpKind::Dequantize), 1, "{after}");
+    }
+}
+
 #[test]
 fn what_changes_bits_is_left_alone_under_strict() {
     let after = apply_with(multiply_integers::run, &linear(), &strict());

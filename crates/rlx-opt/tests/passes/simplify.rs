@@ -1,6 +1,6 @@
 //! Local rewrites: each rule where it applies, and where it must not.
 
-use crate::common::{apply, check, check_unchanged, check_with, count, parse, strict};
+use crate::common::{apply, apply_with, check, check_unchanged, check_with, count, parse, strict};
 use rlx_ir::OpKind;
 use rlx_opt::passes::{fold_constants, simplify};
 
@@ -339,4 +339,35 @@ fn a_division_stays_one_where_its_last_bit_decides_a_step() {
         !scale("e = Activation.Exp(scale)\nf = Activation.Floor(e)\nreturn f"),
         "as the exponential does"
     );
+}
+
+#[test]
+fn bytes_that_are_dequantised_and_quantised_alike_are_what_they_were() {
+    let graph = |scale: &str, zero: &str| {
+        format!(
+            r#"graph "g" {{
+              %0 = Input {{name="x"}} : [2, 3] i8
+              %1 = Constant {{data=dense([] f32, 0.5)}} : [] f32
+              %2 = Constant {{data=dense([] i8, -5)}} : [] i8
+              %3 = Constant {{data=dense([] f32, {scale})}} : [] f32
+              %4 = Constant {{data=dense([] i8, {zero})}} : [] i8
+              %5 = Dequantize(%0, %1, %2) {{axis=none, to=f32}} : [2, 3] f32
+              %6 = Quantize(%5, %3, %4) {{axis=none, to=i8}} : [2, 3] i8
+              return %6
+            }}"#
+        )
+    };
+    check_with(
+        simplify::run,
+        &graph("0.5", "-5"),
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] i8
+          return %0
+        }"#,
+        &strict(),
+    );
+    for (scale, zero) in [("0.25", "-5"), ("0.5", "-4")] {
+        let after = apply_with(simplify::run, &parse(&graph(scale, zero)), &strict());
+        assert_eq!(count(&after, OpKind::Quantize), 1, "{after}");
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) mod arithmetic;
 pub(crate) mod dims;
 mod gather_pad;
 mod movement;
+mod quantised;
 mod scalars;
 mod sink;
 
@@ -45,7 +46,7 @@ pub struct Rule {
 
 /// All rules, in the order they are tried.
 const RULES: &[&[Rule]] =
-    &[arithmetic::RULES, scalars::RULES, movement::RULES, gather_pad::RULES, sink::RULES];
+    &[arithmetic::RULES, scalars::RULES, movement::RULES, gather_pad::RULES, sink::RULES, quantised::RULES];
 
 /// Rules call rules; deeper than this they stop, and the op is built as it is.
 const MAX_DEPTH: usize = 48;
