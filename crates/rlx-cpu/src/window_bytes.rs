@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use crate::gemm::{ByteEpilogue, Column, ZeroPoints};
 use crate::isa::{Isa, Kernel};
-use crate::math::{FixedLinear, bytes_of};
+use crate::math::{FixedLinear, bytes_of, store_bytes_of};
 use crate::simd::{LANES, Simd};
 use crate::window::Windows;
 
@@ -211,6 +211,7 @@ unsafe fn positions<S: Simd, const SIGNED: bool, const WHOLE: bool, const N: usi
             }
             let finish = Finish::of(s, pass, ch, lanes, false);
             for (i, &sum) in acc.iter().enumerate() {
+                let sum = s.from_int(finish.with_offset(s, s.to_int(sum)));
                 finish.store(s, pass, sum, out + ch + i * c);
             }
         }
@@ -218,11 +219,11 @@ unsafe fn positions<S: Simd, const SIGNED: bool, const WHOLE: bool, const N: usi
 }
 
 /// What becomes of the sums of sixteen channels.
-#[derive(Clone, Copy)]
 struct Finish<S: Simd> {
+    ch: usize,
     lanes: usize,
     column: Option<Column<S>>,
-    fixed: Option<FixedLinear<S>>,
+    fixed: Option<FixedLinear>,
 }
 
 impl<S: Simd> Finish<S> {
@@ -232,46 +233,124 @@ impl<S: Simd> Finish<S> {
     /// As [`BytePass::run`].
     #[inline(always)]
     unsafe fn of(s: S, pass: &BytePass, ch: usize, lanes: usize, often: bool) -> Finish<S> {
-        let Some(e) = &pass.epilogue else { return Finish { lanes, column: None, fixed: None } };
+        let Some(e) = &pass.epilogue else { return Finish { ch, lanes, column: None, fixed: None } };
         // SAFETY: the caller's promise.
         let column = unsafe { Column::load(s, e, ch, lanes) };
         let fixed = if often { column.fixed(s, e) } else { None };
-        Finish { lanes, column: Some(column), fixed }
+        Finish { ch, lanes, column: Some(column), fixed }
     }
 
-    /// Writes sums, or what the epilogue makes of them, to element `to` of the result.
+    /// Sums with what the epilogue adds to them exactly.
+    #[inline(always)]
+    fn with_offset(&self, s: S, sum: S::I) -> S::I {
+        match &self.column {
+            Some(Column { offset: Some(offset), .. }) => s.add_i(sum, *offset),
+            _ => sum,
+        }
+    }
+
+    /// Writes sums with their offset, or what the epilogue makes of them, to element `to` of the result.
     ///
     /// # Safety
     /// As [`BytePass::run`].
     #[inline(always)]
     unsafe fn store(&self, s: S, pass: &BytePass, sum: S::F, to: usize) {
-        let lanes = self.lanes;
         // SAFETY: the caller's promise.
         unsafe {
             let (Some(e), Some(column)) = (&pass.epilogue, &self.column) else {
                 let to = pass.output.wrapping_add(to).cast();
-                return s.store_upto(to, lanes, s.from_bits(s.to_int(sum)));
+                return s.store_upto(to, self.lanes, s.from_bits(s.to_int(sum)));
             };
-            let sum = match column.offset {
-                Some(offset) => s.from_int(s.add_i(s.to_int(sum), offset)),
-                None => sum,
-            };
-            let bytes = pass.output.cast::<u8>().wrapping_add(to);
-            let doubtful = match &self.fixed {
+            match &self.fixed {
                 Some(fixed) => {
                     let (number, doubt) = fixed.vector(s, sum);
-                    s.store_bytes(bytes, lanes, bytes_of(s, number));
-                    s.mask_bits(doubt) != 0
+                    if s.mask_bits(doubt) == 0 {
+                        let to = pass.output.cast::<u8>().wrapping_add(to);
+                        s.store_bytes(to, self.lanes, bytes_of(s, number));
+                    } else {
+                        self.doubted(s, pass, sum, to);
+                    }
                 }
-                None => true,
-            };
-            if doubtful {
-                let x = column.bounded(s, column.scaled(s, sum));
-                match &e.quantiser {
-                    Some(q) => s.store_bytes(bytes, lanes, q.vector(s, x)),
-                    None => s.store_upto(pass.output.cast::<f32>().wrapping_add(to), lanes, x),
+                None => by_floats(s, (pass, e), column, sum, (to, self.lanes)),
+            }
+        }
+    }
+
+    /// [`store`](Finish::store) for two positions.
+    ///
+    /// # Safety
+    /// As [`BytePass::run`].
+    #[inline(always)]
+    unsafe fn store_pair(&self, s: S, pass: &BytePass, [a, b]: [S::F; 2], to: [usize; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.fixed {
+                Some(fixed) if self.lanes == LANES => {
+                    let ((first, doubt), (second, doubtful)) = (fixed.vector(s, a), fixed.vector(s, b));
+                    if s.mask_bits(s.mask_or(doubt, doubtful)) == 0 {
+                        let out = pass.output.cast::<u8>();
+                        let to = [out.wrapping_add(to[0]), out.wrapping_add(to[1])];
+                        store_bytes_of(s, to, [first, second]);
+                    } else {
+                        self.doubted(s, pass, a, to[0]);
+                        self.doubted(s, pass, b, to[1]);
+                    }
+                }
+                _ => {
+                    self.store(s, pass, a, to[0]);
+                    self.store(s, pass, b, to[1]);
                 }
             }
+        }
+    }
+
+    /// [`store`](Finish::store) where fixed point does not decide: a call, since there are few.
+    #[inline(always)]
+    fn doubted(&self, s: S, pass: &BytePass, sum: S::F, to: usize) {
+        s.enter(Doubted { pass, sum: s.to_array(sum), ch: self.ch, lanes: self.lanes, to });
+    }
+}
+
+/// Sums whose bytes fixed point does not decide.
+struct Doubted<'a> {
+    pass: &'a BytePass,
+    sum: [f32; LANES],
+    ch: usize,
+    lanes: usize,
+    to: usize,
+}
+
+impl Kernel for Doubted<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Some(e) = &self.pass.epilogue else { return };
+        // SAFETY: `Finish`, which alone makes it, was promised the operands of these channels and this place of the result.
+        unsafe {
+            let column = Column::load(s, e, self.ch, self.lanes);
+            by_floats(s, (self.pass, e), &column, s.from_array(&self.sum), (self.to, self.lanes));
+        }
+    }
+}
+
+/// Writes what an epilogue makes of sums with their offset by every step that it stands for.
+///
+/// # Safety
+/// As [`BytePass::run`].
+#[inline(always)]
+unsafe fn by_floats<S: Simd>(
+    s: S,
+    (pass, e): (&BytePass, &ByteEpilogue),
+    column: &Column<S>,
+    sum: S::F,
+    (to, lanes): (usize, usize),
+) {
+    let x = column.activated(s, column.scaled(s, sum));
+    // SAFETY: the caller's promise.
+    unsafe {
+        match &e.quantiser {
+            Some(q) => s.store_bytes(pass.output.cast::<u8>().wrapping_add(to), lanes, q.vector(s, x)),
+            None => s.store_upto(pass.output.cast::<f32>().wrapping_add(to), lanes, x),
         }
     }
 }

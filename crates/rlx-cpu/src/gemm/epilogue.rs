@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::element::Packed;
-use crate::math::{self, Light, Unary, bounds};
+use crate::math::{self, Light, Unary};
 use crate::simd::{LANES, Simd};
 
 /// `act(α·x + bias ⊕ operand)`, or `act(α·x + bias) ⊕ operand`, rounded to the result's type after each of them.
@@ -122,11 +122,11 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
         Bias::PerRow(p) => (None, Some(p.wrapping_add(row))),
     };
     let combine = e.combine.filter(|with| !with.after);
-    let limits = e.activation.and_then(bounds);
+    let light = e.activation.and_then(Light::of);
     let widened = const { O::GROUP != 1 } && behind.is_some();
     // SAFETY: the caller promises a tile of so many columns, a bias for each, and an operand of C's extents.
     unsafe {
-        if matches!(e.bias, Bias::None) && combine.is_none() && limits.is_none() && !widened {
+        if matches!(e.bias, Bias::None) && combine.is_none() && light.is_none() && !widened {
             each_row!(R, r => {
                 for v in 0..V {
                     O::store_sum(s, out.wrapping_add(r * stride + v * LANES), lanes[v], sums[r][v]);
@@ -160,10 +160,8 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
                         line[v] = binary(s, with.op, O::round_sum(s, line[v]), y);
                     }
                 }
-                if let Some((lo, hi)) = limits {
-                    for v in 0..V {
-                        line[v] = math::clip(s, line[v], lo, hi);
-                    }
+                if let Some(function) = light {
+                    function.apply::<S, O>(s, &mut line);
                 }
                 for v in 0..V {
                     if widened {
@@ -187,7 +185,7 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
     }
 }
 
-/// What is done to a tile after its sums are rounded: functions that are no bounds, and a late operand.
+/// What is done to a tile after its sums are rounded: functions that are not [`Light`], and a late operand.
 #[derive(Clone, Copy)]
 pub(super) struct Behind<O> {
     activation: Option<Unary>,
@@ -198,7 +196,7 @@ impl<O: Packed> Behind<O> {
     #[inline(always)]
     pub(super) fn of(e: &Epilogue<O>) -> Self {
         Behind {
-            activation: e.activation.filter(|&a| bounds(a).is_none()),
+            activation: e.activation.filter(|&a| Light::of(a).is_none()),
             after: e.combine.filter(|x| x.after),
         }
     }
@@ -230,7 +228,7 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (e, limits) = (self.e, self.e.activation.and_then(bounds));
+        let (e, light) = (self.e, self.e.activation.and_then(Light::of));
         let width = self.width.min(self.vecs * LANES);
         let behind = Behind::of(e);
         let widened = const { O::GROUP != 1 } && behind.is_some();
@@ -249,8 +247,8 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
                         let y = O::load(s, with.ptr.add(row * with.row_stride + col), n);
                         x = binary(s, with.op, O::round_sum(s, x), y);
                     }
-                    if let Some((lo, hi)) = limits {
-                        x = math::clip(s, x, lo, hi);
+                    if let Some(function) = light {
+                        function.apply::<S, O>(s, std::slice::from_mut(&mut x));
                     }
                     if widened {
                         s.store(line.add(j), O::round_sum(s, x));
@@ -336,25 +334,16 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Behind { activation, after } = self.behind;
-        let light = activation.and_then(Light::of);
         // SAFETY: the tile was written by the caller just now, and the operand has C's extents.
         unsafe {
-            if let (None, Some(op), true) = (light, activation, const { O::GROUP != 1 }) {
+            if let (Some(op), true) = (activation, const { O::GROUP != 1 }) {
                 // The rows lie behind each other. What is behind a row's last column has no meaning.
                 let len = (self.rows - 1) * self.values_stride + self.width;
                 math::apply_within(s, op, self.values, self.values, len);
             }
             for r in 0..self.rows {
                 let (line, values) = (self.out.add(r * self.stride), self.values.add(r * self.values_stride));
-                if let Some(function) = light {
-                    // A row is short: a call would cost as much as its work.
-                    for j in (0..self.width).step_by(LANES) {
-                        let n = LANES.min(self.width - j);
-                        let mut x = s.load_upto(values.add(j), n);
-                        function.apply::<S, f32>(s, std::slice::from_mut(&mut x));
-                        s.store_upto(values.add(j), n, x);
-                    }
-                } else if let (Some(op), true) = (activation, const { O::GROUP == 1 }) {
+                if let (Some(op), true) = (activation, const { O::GROUP == 1 }) {
                     math::apply_within(s, op, values, values, self.width);
                 }
                 for j in (0..self.width).step_by(LANES) {

@@ -32,6 +32,8 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::epilogue::each_row;
+use super::fixed_tile::FixedTile;
 use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
 use super::requantise::{ByteEpilogue, PanelColumns, Sums};
 use super::tiling::{TileSizes, Tiling};
@@ -304,8 +306,10 @@ impl Kernel for RunTasks<'_> {
                     let rows = 1 << (end - row).ilog2().min(3);
                     // SAFETY: as above; tiles cover each element of C once.
                     unsafe {
-                        tile_any(s, g, rows, row, PANEL.min(g.n - column).div_ceil(LANES), b, at);
-                        columns.finish(s, &Sums { at, rows: row..row + rows, g });
+                        tile_any(s, g, rows, row, &columns, b, at);
+                        if columns.bytes(g, at, row).is_none() {
+                            columns.finish(s, &Sums { at, rows: row..row + rows, g });
+                        }
                     }
                     row += rows;
                 }
@@ -314,25 +318,28 @@ impl Kernel for RunTasks<'_> {
     }
 }
 
-/// Multiplies `rows` (a power of two up to 8) rows by the first `vecs` vectors of a panel's columns.
+/// Multiplies `rows` (a power of two up to 8) rows by the columns of a panel; the sums are left at `sums`, or the result is written.
 #[inline(always)]
 unsafe fn tile_any<S: Simd>(
     s: S,
     g: &ByteGemm,
     rows: usize,
     row: usize,
-    vecs: usize,
+    columns: &PanelColumns,
     b: *const f32,
     sums: *mut i32,
 ) {
+    let vecs = columns.vectors();
     macro_rules! heights {
-        ($v:literal, $flips:literal, $at:expr; $($r:literal)*) => {
+        ($v:literal, $flips:literal, $vector:expr; $($r:literal)*) => {
             match rows {
                 $($r => s.enter(Tile::<$r, $v, $flips> {
                     g,
                     row,
-                    b: b.wrapping_add($at),
-                    sums: sums.wrapping_add($at),
+                    b: b.wrapping_add($vector * LANES),
+                    starts: columns.starts().wrapping_add($vector * LANES).cast(),
+                    bytes: columns.bytes(g, sums, row).map(|tile| tile.from($vector)),
+                    sums: sums.wrapping_add($vector * LANES),
                 }),)*
                 _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
             }
@@ -350,7 +357,7 @@ unsafe fn tile_any<S: Simd>(
         }
     } else {
         for v in 0..vecs {
-            heights!(1, true, v * LANES; 1 2 4);
+            heights!(1, true, v; 1 2 4);
         }
     }
 }
@@ -360,7 +367,11 @@ struct Tile<'a, const R: usize, const V: usize, const FLIPS: bool> {
     g: &'a ByteGemm,
     row: usize,
     b: *const f32,
-    /// Rows of [`PANEL`].
+    /// What the sums begin with: i32.
+    starts: *const f32,
+    /// How the sums become bytes here …
+    bytes: Option<FixedTile<'a>>,
+    /// … or where they are left: rows of [`PANEL`].
     sums: *mut i32,
 }
 
@@ -377,7 +388,12 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
         let flip = if g.signed { FLIP as i32 } else { 0 };
         let spread = |word: i32| s.splat_i(if FLIPS { word ^ flip } else { word });
         let (taps, whole) = (g.rows.taps(), g.k / GROUP);
-        let mut acc = [[s.splat_i(0); V]; R];
+        let mut start = [s.splat_i(0); V];
+        for v in 0..V {
+            // SAFETY: `RunTasks` has starts for a whole panel.
+            start[v] = s.bits(unsafe { s.load(self.starts.wrapping_add(v * LANES)) });
+        }
+        let mut acc = [start; R];
         let mut line = self.b;
         let lines = g.rows.tile::<R>(self.row);
         let mut a = [std::ptr::null::<u8>(); R];
@@ -409,7 +425,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 }
                 if !g.k.is_multiple_of(GROUP) {
                     for r in 0..R {
-                        let word = spread(last_word(a[r].add(whole * GROUP), g.k % GROUP) as i32);
+                        let word = spread(last_word(a[r], g.k) as i32);
                         for v in 0..V {
                             let b = s.bits(s.load(line.wrapping_add(v * LANES)));
                             acc[r][v] = s.dot_bytes(acc[r][v], word, b);
@@ -417,6 +433,18 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                     }
                     line = line.wrapping_add(PANEL);
                 }
+            }
+            if let Some(bytes) = &self.bytes {
+                each_row!(V, v => {
+                    each_row!(R, r => {
+                        if const { r % 2 == 0 && r + 1 < R } {
+                            bytes.pair(s, (r, v), [acc[r][v], acc[const { if r + 1 < R { r + 1 } else { r } }][v]]);
+                        } else if const { r % 2 == 0 } {
+                            bytes.one(s, (r, v), acc[r][v], LANES);
+                        }
+                    }; 0 1 2 3 4 5 6 7);
+                }; 0 1 2);
+                return;
             }
             for r in 0..R {
                 for v in 0..V {
@@ -427,13 +455,19 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
     }
 }
 
-/// The bytes that are left of a row, and zeros; what those become when flipped meets zeros of B.
+/// The last `k % GROUP` of a row's `k` bytes, and zeros; what those become when flipped meets zeros of B.
 #[inline(always)]
-unsafe fn last_word(p: *const u8, count: usize) -> u32 {
+unsafe fn last_word(row: *const u8, k: usize) -> u32 {
+    let rest = k % GROUP;
+    if k >= GROUP {
+        // SAFETY: the caller promises `k` bytes, so the last four are there. (A word is in memory as its bytes from the lowest on.)
+        let word = unsafe { row.add(k - GROUP).cast::<u32>().read_unaligned() };
+        return word.to_le() >> (8 * (GROUP - rest));
+    }
     let mut word = [0u8; GROUP];
-    for (i, byte) in word.iter_mut().enumerate().take(count) {
+    for (i, byte) in word.iter_mut().enumerate().take(rest) {
         // SAFETY: the caller promises so many bytes.
-        *byte = unsafe { *p.add(i) };
+        *byte = unsafe { *row.add(i) };
     }
     u32::from_le_bytes(word)
 }

@@ -36,6 +36,7 @@ mod blocks;
 mod conv;
 mod element;
 mod epilogue;
+mod fixed_tile;
 mod generic;
 mod integer;
 mod kernel;

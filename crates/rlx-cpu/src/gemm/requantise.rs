@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use super::epilogue::{Behind, Bias, Epilogue, SecondPass, binary};
+use super::fixed_tile::{FixedTile, Place};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
-use crate::math::{self, Dequantiser, FixedLinear, FixedSum, Quantiser, bounds, bytes_of};
+use crate::math::{Dequantiser, FixedLinear, FixedSum, Light, Quantiser};
 use crate::simd::{LANES, Simd};
 
 /// One number for each column (`step` 1), or one for all (`step` 0).
@@ -96,7 +97,7 @@ impl Residual {
     /// # Safety
     /// `lanes` bytes must be readable from the `at`-th after `ptr` on.
     #[inline(always)]
-    unsafe fn others<S: Simd>(&self, s: S, at: usize, lanes: usize) -> S::I {
+    pub(super) unsafe fn others<S: Simd>(&self, s: S, at: usize, lanes: usize) -> S::I {
         let from = self.ptr.wrapping_add(at);
         // SAFETY: the caller promises `lanes` readable bytes from `from` on, and no more are loaded.
         unsafe {
@@ -110,7 +111,7 @@ impl Residual {
 
     /// The same in fixed point.
     #[inline(always)]
-    fn fixed<S: Simd>(&self, s: S) -> Option<FixedSum<S>> {
+    fn fixed<S: Simd>(&self, s: S) -> Option<FixedSum> {
         FixedSum::new(s, &self.quantiser, &self.own, &self.other)
     }
 
@@ -157,44 +158,60 @@ impl ByteEpilogue {
     }
 }
 
-/// The sums of some rows of a panel, as they were multiplied.
+/// The sums of some rows of a panel, which began with [`PanelColumns::starts`].
 pub(super) struct Sums<'a> {
     /// Rows of [`PANEL`].
-    pub(super) at: *const i32,
+    pub(super) at: *mut i32,
     pub(super) rows: Range<usize>,
     pub(super) g: &'a ByteGemm,
 }
 
 /// What the tiles of a panel have in common.
-pub(super) struct PanelColumns<S: Simd> {
+pub(super) struct PanelColumns {
     column: usize,
     width: usize,
-    vectors: [Vector<S>; PANEL / LANES],
-    residual: Option<FixedSum<S>>,
+    starts: Columns,
+    /// The zero points of the weights, where one is not 0: then the sums of the rows matter.
+    zeros: Option<Columns>,
+    /// How sums become bytes, if all do and no operand comes in between.
+    fixed: Option<[FixedLinear; PANEL / LANES]>,
+    /// How other bytes are added to those.
+    residual: Option<FixedSum>,
 }
 
-/// What one vector of columns has in common for all rows.
-#[derive(Clone, Copy)]
-struct Vector<S: Simd> {
-    /// Added to the sums.
-    both: S::I,
-    /// The zero points of the weights, and whether they take the sums of the rows.
-    zero: S::I,
-    uneven: bool,
-    /// How sums become bytes, if they do and no operand comes in between.
-    fixed: Option<FixedLinear<S>>,
+/// A number for each column of a panel.
+#[repr(align(64))]
+struct Columns([i32; PANEL]);
+
+impl Columns {
+    const ZERO: Columns = Columns([0; PANEL]);
+
+    #[inline(always)]
+    fn set<S: Simd>(&mut self, s: S, v: usize, x: S::I) {
+        let to = &mut self.0[v * LANES..(v + 1) * LANES];
+        // SAFETY: the slice has so many numbers.
+        unsafe { s.store(to.as_mut_ptr().cast(), s.from_bits(x)) }
+    }
+
+    #[inline(always)]
+    fn vector<S: Simd>(&self, s: S, v: usize) -> S::I {
+        let from = &self.0[v * LANES..(v + 1) * LANES];
+        // SAFETY: the slice has so many numbers.
+        s.bits(unsafe { s.load(from.as_ptr().cast()) })
+    }
 }
 
-impl<S: Simd> PanelColumns<S> {
+impl PanelColumns {
     /// Those from `column` on, whose sums are `sums`.
     ///
     /// # Safety
     /// As [`ByteGemm::run`].
     #[inline(always)]
-    pub(super) unsafe fn of(s: S, g: &ByteGemm, column: usize, sums: *const f32) -> PanelColumns<S> {
+    pub(super) unsafe fn of<S: Simd>(s: S, g: &ByteGemm, column: usize, sums: *const f32) -> PanelColumns {
         let width = PANEL.min(g.n - column);
-        let none = Vector { both: s.splat_i(0), zero: s.splat_i(0), uneven: false, fixed: None };
-        let mut vectors = [none; PANEL / LANES];
+        let (mut starts, mut zeros) = (Columns::ZERO, Columns::ZERO);
+        let mut fixed = [None; PANEL / LANES];
+        let mut uneven = false;
         for v in 0..width.div_ceil(LANES) {
             let (at, lanes) = (column + v * LANES, lanes_of(v, width));
             // SAFETY: the caller's promise: zero points, sums and operands for each column.
@@ -204,20 +221,60 @@ impl<S: Simd> PanelColumns<S> {
                 let column = s.bits(s.load(sums.wrapping_add(v * LANES)));
                 let both = s.sub_i(s.mul_i(zero, s.splat_i(g.terms as i32)), column);
                 let mut both = s.mul_i(both, s.splat_i(g.a_zero + if g.signed { 128 } else { 0 }));
-                let mut fixed = None;
                 if let Some(e) = &g.epilogue {
                     let column = Column::load(s, e, at, lanes);
                     if let Some(offset) = column.offset {
                         both = s.add_i(both, offset);
                     }
-                    fixed = column.fixed(s, e);
+                    fixed[v] = column.fixed(s, e);
                 }
-                let uneven = s.mask_bits(s.eq_i(zero, s.splat_i(0))) != u16::MAX;
-                vectors[v] = Vector { both, zero, uneven, fixed };
+                uneven |= s.mask_bits(s.eq_i(zero, s.splat_i(0))) != u16::MAX;
+                zeros.set(s, v, zero);
+                starts.set(s, v, both);
             }
         }
+        let mut all = None;
+        if let [Some(first), ..] = fixed {
+            // A panel's first columns stand for those that it does not have.
+            let mut each = [first; PANEL / LANES];
+            let mut whole = true;
+            for v in 0..width.div_ceil(LANES) {
+                match fixed[v] {
+                    Some(of) => each[v] = of,
+                    None => whole = false,
+                }
+            }
+            all = whole.then_some(each);
+        }
         let residual = g.epilogue.and_then(|e| e.residual).and_then(|r| r.fixed(s));
-        PanelColumns { column, width, vectors, residual }
+        PanelColumns { column, width, starts, zeros: uneven.then_some(zeros), fixed: all, residual }
+    }
+
+    /// How many vectors of columns there are.
+    pub(super) fn vectors(&self) -> usize {
+        self.width.div_ceil(LANES)
+    }
+
+    /// What the sums of the panel's columns begin with: all that does not depend on the row.
+    pub(super) fn starts(&self) -> *const i32 {
+        self.starts.0.as_ptr()
+    }
+
+    /// How the sums of rows from `row` on become bytes, where fixed point says it; those it does not decide are put at `sums`.
+    fn fixed_tile<'a>(&'a self, g: &'a ByteGemm, sums: *mut i32, row: usize) -> Option<FixedTile<'a>> {
+        let fixed = self.fixed.as_ref()?;
+        let others = match g.epilogue.as_ref().and_then(|e| e.residual.as_ref()) {
+            Some(with) => Some((with, self.residual.as_ref()?)),
+            None => None,
+        };
+        Some(FixedTile { g, fixed, others, sums, row, column: self.column })
+    }
+
+    /// [`fixed_tile`](Self::fixed_tile) where that is all that follows on the sums, of whole vectors.
+    #[inline(always)]
+    pub(super) fn bytes<'a>(&'a self, g: &'a ByteGemm, sums: *mut i32, row: usize) -> Option<FixedTile<'a>> {
+        let whole = self.zeros.is_none() && self.width.is_multiple_of(LANES);
+        if whole { self.fixed_tile(g, sums, row) } else { None }
     }
 
     /// Puts the zero points in, applies the epilogue and writes the rows.
@@ -225,33 +282,32 @@ impl<S: Simd> PanelColumns<S> {
     /// # Safety
     /// As [`ByteGemm::run`].
     #[inline(always)]
-    pub(super) unsafe fn finish(&self, s: S, sums: &Sums<'_>) {
+    pub(super) unsafe fn finish<S: Simd>(&self, s: S, sums: &Sums<'_>) {
         let g = sums.g;
-        let mut rows = None;
-        for v in 0..self.width.div_ceil(LANES) {
-            let (at, lanes) = (self.column + v * LANES, lanes_of(v, self.width));
-            let Vector { both, zero, uneven, fixed } = self.vectors[v];
-            // SAFETY: the caller's promise: sums and operands for each column.
-            unsafe {
-                if uneven && rows.is_none() {
-                    rows = Some(g.row_sums(s, &sums.rows));
-                }
-                let line = sums.at.wrapping_add(v * LANES);
-                let exact = Exact { line, both, zero, rows: rows.filter(|_| uneven) };
-                let place = Place { sums, at, lanes };
-                match (&g.epilogue, fixed) {
+        let vectors = self.vectors();
+        // SAFETY: the caller's promise: sums and operands for each column.
+        unsafe {
+            if let Some(zeros) = &self.zeros {
+                subtract_rows(s, sums, zeros, vectors);
+            }
+            let tile = self.fixed_tile(g, sums.at, sums.rows.start);
+            for v in 0..vectors {
+                let (at, lanes) = (self.column + v * LANES, lanes_of(v, self.width));
+                let line = sums.at.wrapping_add(v * LANES).cast_const();
+                let place = Place { g, line, row: sums.rows.start, rows: sums.rows.len(), at, lanes };
+                match (&g.epilogue, &tile) {
                     (None, _) => {
                         for (r, row) in sums.rows.clone().enumerate() {
                             let to = g.c.wrapping_add(row * g.c_stride + at);
-                            s.store_upto(to.cast(), lanes, s.from_bits(exact.row(s, r)));
+                            s.store_upto(to.cast(), lanes, s.from_bits(place.row(s, r)));
                         }
                     }
-                    (Some(e), None) => requantise(s, e, place, exact),
-                    (Some(e), Some(fixed)) => match (&e.residual, self.residual) {
-                        (None, _) => quick::<S, false>(s, e, place, exact, fixed, None),
-                        (Some(_), Some(sum)) => quick::<S, true>(s, e, place, exact, fixed, Some(sum)),
-                        (Some(_), None) => requantise(s, e, place, exact),
-                    },
+                    (Some(_), Some(tile)) => {
+                        for r in 0..place.rows {
+                            tile.one(s, (r, v), place.row(s, r), lanes);
+                        }
+                    }
+                    (Some(e), None) => place.requantise(s, e),
                 }
             }
         }
@@ -267,36 +323,23 @@ impl<S: Simd> PanelColumns<S> {
     }
 }
 
-/// Sums of one vector of columns, and what their zero points and the offset add to them.
-struct Exact<S: Simd> {
-    line: *const i32,
-    both: S::I,
-    zero: S::I,
-    /// The sums of the rows, where they matter.
-    rows: Option<[i32; 8]>,
-}
-
-impl<S: Simd> Exact<S> {
-    /// The products of row `r`.
-    #[inline(always)]
-    unsafe fn row(&self, s: S, r: usize) -> S::I {
-        // SAFETY: the caller promises the row.
-        let sum = s.bits(unsafe { s.load(self.line.wrapping_add(r * PANEL).cast()) });
-        let y = s.add_i(sum, self.both);
-        match self.rows {
-            Some(rows) => s.sub_i(y, s.mul_i(self.zero, s.splat_i(rows[r]))),
-            None => y,
+/// Takes the zero points of weights times the sums of the rows from the sums of a tile.
+///
+/// # Safety
+/// As [`ByteGemm::run`].
+#[inline(always)]
+unsafe fn subtract_rows<S: Simd>(s: S, sums: &Sums<'_>, zeros: &Columns, vectors: usize) {
+    // SAFETY: the caller's promise; a tile has sums of `rows` rows.
+    unsafe {
+        let of_rows = sums.g.row_sums(s, &sums.rows);
+        for (r, sum) in of_rows.iter().enumerate().take(sums.rows.len()) {
+            for v in 0..vectors {
+                let at = sums.at.wrapping_add(r * PANEL + v * LANES).cast::<f32>();
+                let y = s.sub_i(s.bits(s.load(at)), s.mul_i(zeros.vector(s, v), s.splat_i(*sum)));
+                s.store(at, s.from_bits(y));
+            }
         }
     }
-}
-
-/// Where the sums of one vector of columns go.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    sums: &'a Sums<'a>,
-    /// The first of the columns, and how many there are.
-    at: usize,
-    lanes: usize,
 }
 
 /// An epilogue's numbers for one vector of columns.
@@ -306,7 +349,7 @@ pub(crate) struct Column<S: Simd> {
     /// What the sums want added.
     pub(crate) offset: Option<S::I>,
     bias: Option<S::F>,
-    clip: Option<(f32, f32)>,
+    light: Option<Light>,
 }
 
 impl<S: Simd> Column<S> {
@@ -327,15 +370,15 @@ impl<S: Simd> Column<S> {
                 _ => None,
             };
             let scale = e.scale.load(s, at, lanes);
-            Column { scale, offset, bias, clip: e.floats.activation.and_then(bounds) }
+            Column { scale, offset, bias, light: e.floats.activation.and_then(Light::of) }
         }
     }
 
     /// How exact sums become bytes in fixed point, if they become bytes with nothing in between.
     #[inline(always)]
-    pub(crate) fn fixed(&self, s: S, e: &ByteEpilogue) -> Option<FixedLinear<S>> {
+    pub(crate) fn fixed(&self, s: S, e: &ByteEpilogue) -> Option<FixedLinear> {
         let q = e.quantiser.as_ref()?;
-        let direct = e.floats.combine.is_none() && self.clip.is_none();
+        let direct = e.floats.combine.is_none() && self.light.is_none();
         if !direct {
             return None;
         }
@@ -353,13 +396,13 @@ impl<S: Simd> Column<S> {
         }
     }
 
-    /// Floats within the activation's bounds.
+    /// Floats with the activation, if it is a light one.
     #[inline(always)]
-    pub(crate) fn bounded(&self, s: S, x: S::F) -> S::F {
-        match self.clip {
-            Some((lo, hi)) => math::clip(s, x, lo, hi),
-            None => x,
+    pub(crate) fn activated(&self, s: S, mut x: S::F) -> S::F {
+        if let Some(function) = self.light {
+            function.apply::<S, f32>(s, std::slice::from_mut(&mut x));
         }
+        x
     }
 }
 
@@ -368,7 +411,7 @@ impl<S: Simd> Column<S> {
 /// # Safety
 /// The epilogue's operands must be there for these columns.
 #[inline(always)]
-unsafe fn bytes_by_floats<S: Simd>(
+pub(super) unsafe fn bytes_by_floats<S: Simd>(
     s: S,
     (e, q): (&ByteEpilogue, &Quantiser),
     column: &Column<S>,
@@ -390,7 +433,7 @@ unsafe fn bytes_by_floats<S: Simd>(
 /// # Safety
 /// As [`bytes_by_floats`].
 #[inline(always)]
-unsafe fn floats<S: Simd>(
+pub(super) unsafe fn floats<S: Simd>(
     s: S,
     e: &ByteEpilogue,
     column: &Column<S>,
@@ -403,91 +446,9 @@ unsafe fn floats<S: Simd>(
         let y = unsafe { f32::load(s, with.ptr.wrapping_add(row * with.row_stride + at), lanes) };
         x = binary(s, with.op, x, y);
     }
-    column.bounded(s, x)
+    column.activated(s, x)
 }
 
-/// The epilogue on one vector of columns of each row, in fixed point but for vectors in doubt; `SUM`: with a residual, by `sum`.
-///
-/// # Safety
-/// As [`requantise`].
-#[inline(always)]
-unsafe fn quick<S: Simd, const SUM: bool>(
-    s: S,
-    e: &ByteEpilogue,
-    place: Place<'_>,
-    exact: Exact<S>,
-    fixed: FixedLinear<S>,
-    sum: Option<FixedSum<S>>,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        // Whole vectors without masks.
-        if place.lanes == LANES {
-            quick_rows::<S, SUM>(s, e, Place { lanes: LANES, ..place }, exact, fixed, sum);
-        } else {
-            quick_rows::<S, SUM>(s, e, place, exact, fixed, sum);
-        }
-    }
-}
-
-/// The rows of [`quick`].
-///
-/// # Safety
-/// As [`requantise`].
-#[inline(always)]
-unsafe fn quick_rows<S: Simd, const SUM: bool>(
-    s: S,
-    e: &ByteEpilogue,
-    Place { sums, at, lanes }: Place<'_>,
-    exact: Exact<S>,
-    fixed: FixedLinear<S>,
-    sum: Option<FixedSum<S>>,
-) {
-    let stride = sums.g.c_stride;
-    let mut to = sums.g.c.cast::<u8>().wrapping_add(sums.rows.start * stride + at);
-    for (r, row) in sums.rows.clone().enumerate() {
-        // SAFETY: the caller's promise: this row's sums can be read and `lanes` of its bytes be written.
-        unsafe {
-            let n = exact.row(s, r);
-            let (mut number, mut doubt) = fixed.vector(s, s.from_int(n));
-            if let (true, Some(with), Some(sum)) = (SUM, &e.residual, &sum) {
-                let others = with.others(s, row * with.row_stride + at, lanes);
-                let (last, doubtful) = sum.vector(s, number, others);
-                (number, doubt) = (last, s.mask_or(doubt, doubtful));
-            }
-            let mut bytes = bytes_of(s, number);
-            if let (true, Some(q)) = (s.mask_bits(doubt) != 0, &e.quantiser) {
-                let column = Column::load(s, e, at, lanes);
-                bytes = bytes_by_floats(s, (e, q), &column, n, (row, at, lanes));
-            }
-            s.store_bytes(to, lanes, bytes);
-        }
-        to = to.wrapping_add(stride);
-    }
-}
-
-/// The epilogue on one vector of columns of each row.
-///
-/// # Safety
-/// The sums of each row, the epilogue's operands for the columns of `place`, and the result there must be as [`ByteGemm::run`] wants.
-#[inline(always)]
-unsafe fn requantise<S: Simd>(s: S, e: &ByteEpilogue, Place { sums, at, lanes }: Place<'_>, exact: Exact<S>) {
-    let g = sums.g;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let column = Column::load(s, e, at, lanes);
-        for (r, row) in sums.rows.clone().enumerate() {
-            let (sum, to) = (exact.row(s, r), row * g.c_stride + at);
-            match &e.quantiser {
-                Some(q) => {
-                    let bytes = bytes_by_floats(s, (e, q), &column, sum, (row, at, lanes));
-                    s.store_bytes(g.c.cast::<u8>().wrapping_add(to), lanes, bytes);
-                }
-                None => {
-                    let x = floats(s, e, &column, sum, (row, at, lanes));
-                    s.store_upto(g.c.cast::<f32>().wrapping_add(to), lanes, x);
-                }
-            }
-        }
-    }
-}
+#[cfg(test)]
+#[path = "tests_requantise.rs"]
+mod tests;

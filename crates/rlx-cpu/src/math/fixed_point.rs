@@ -13,7 +13,7 @@
 //! bounds both grow, by less than what is compared.
 
 use super::quantise::{Dequantiser, Quantiser};
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
 /// Bits behind the point.
 const FRACTION: i32 = 16;
@@ -42,17 +42,17 @@ fn doubt(margin: i32) -> i32 {
 }
 
 /// Fixed-point numbers of which bytes are made.
-#[derive(Clone, Copy)]
-struct Bounded<S: Simd> {
-    low: S::F,
-    high: S::F,
-    doubt: S::I,
+#[derive(Debug, Clone, Copy)]
+struct Bounded {
+    low: f32,
+    high: f32,
+    doubt: i32,
 }
 
-impl<S: Simd> Bounded<S> {
+impl Bounded {
     /// Those of a quantiser to bytes, and what its zero point, ½ and ε make.
     #[inline(always)]
-    fn of(s: S, q: &Quantiser, terms: S::F) -> Option<(Bounded<S>, f32)> {
+    fn of<S: Simd>(s: S, q: &Quantiser, terms: S::F) -> Option<(Bounded, f32)> {
         if !q.makes_bytes() {
             return None;
         }
@@ -63,19 +63,19 @@ impl<S: Simd> Bounded<S> {
                 break margin;
             }
         };
-        let middle = |byte: f32| s.splat((byte + 0.5) * ONE);
-        let bounded = Bounded { low: middle(q.low), high: middle(q.high), doubt: s.splat_i(doubt(margin)) };
+        let middle = |byte: f32| (byte + 0.5) * ONE;
+        let bounded = Bounded { low: middle(q.low), high: middle(q.high), doubt: doubt(margin) };
         Some((bounded, (q.zero + 0.5) * ONE + margin as f32))
     }
 
     #[inline(always)]
-    fn fixed(&self, s: S, x: S::F) -> S::I {
-        s.to_int(s.min_raw(s.max_raw(x, self.low), self.high))
+    fn fixed<S: Simd>(&self, s: S, x: S::F) -> S::I {
+        s.to_int(s.min_raw(s.max_raw(x, s.splat(self.low)), s.splat(self.high)))
     }
 
     #[inline(always)]
-    fn in_doubt(&self, s: S, fixed: S::I) -> S::M {
-        s.eq_i(s.and_i(fixed, self.doubt), s.splat_i(0))
+    fn in_doubt<S: Simd>(&self, s: S, fixed: S::I) -> S::M {
+        s.eq_i(s.and_i(fixed, s.splat_i(self.doubt)), s.splat_i(0))
     }
 }
 
@@ -85,47 +85,65 @@ pub(crate) fn bytes_of<S: Simd>(s: S, fixed: S::I) -> S::I {
     s.shr_i::<FRACTION>(fixed)
 }
 
-/// `q(n · scale + bias)`, n an integer as f32.
-#[derive(Clone, Copy)]
-pub(crate) struct FixedLinear<S: Simd> {
-    factor: S::F,
-    start: S::F,
-    bounded: Bounded<S>,
+/// Writes the bytes of two vectors of fixed-point numbers.
+///
+/// # Safety
+/// Sixteen bytes must be writable at each place.
+#[inline(always)]
+pub(crate) unsafe fn store_bytes_of<S: Simd>(s: S, to: [*mut u8; 2], fixed: [S::I; 2]) {
+    const { assert!(FRACTION == 16, "the bytes are the lowest of the upper halves") }
+    // SAFETY: the caller's promise.
+    unsafe { s.store_upper_bytes(to, fixed) }
 }
 
-impl<S: Simd> FixedLinear<S> {
+/// `q(n · scale + bias)`, n an integer as f32, of sixteen lanes. (Numbers in memory, which instructions read from there where registers are few.)
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct FixedLinear {
+    factor: [f32; LANES],
+    start: [f32; LANES],
+    bounded: Bounded,
+}
+
+impl FixedLinear {
     /// `None` where a number is too large or too small.
     #[inline(always)]
-    pub(crate) fn new(s: S, q: &Quantiser, scale: S::F, bias: S::F) -> Option<FixedLinear<S>> {
+    pub(crate) fn new<S: Simd>(s: S, q: &Quantiser, scale: S::F, bias: S::F) -> Option<FixedLinear> {
         let step = s.splat(q.scale);
         let (factor, terms) = (s.mul(s.div(scale, step), s.splat(ONE)), s.div(bias, step));
         let (bounded, start) = Bounded::of(s, q, terms)?;
         let ordinary = [factor, scale, bias].iter().all(|&x| within(s, x, ORDINARY));
         let start = s.add(s.mul(terms, s.splat(ONE)), s.splat(start));
-        ordinary.then_some(FixedLinear { factor, start, bounded })
+        ordinary.then_some(FixedLinear { factor: s.to_array(factor), start: s.to_array(start), bounded })
     }
 
     /// Fixed-point numbers, and those in doubt.
     #[inline(always)]
-    pub(crate) fn vector(&self, s: S, n: S::F) -> (S::I, S::M) {
-        let fixed = self.bounded.fixed(s, s.mul_add(n, self.factor, self.start));
+    pub(crate) fn vector<S: Simd>(&self, s: S, n: S::F) -> (S::I, S::M) {
+        let x = s.mul_add(n, s.from_array(&self.factor), s.from_array(&self.start));
+        let fixed = self.bounded.fixed(s, x);
         (fixed, self.bounded.in_doubt(s, fixed))
     }
 }
 
 /// `q(own(bytes) + other(bytes))`.
-#[derive(Clone, Copy)]
-pub(crate) struct FixedSum<S: Simd> {
-    own: S::F,
-    other: S::F,
-    start: S::F,
-    bounded: Bounded<S>,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FixedSum {
+    own: f32,
+    other: f32,
+    start: f32,
+    bounded: Bounded,
 }
 
-impl<S: Simd> FixedSum<S> {
+impl FixedSum {
     /// `None` where a number is too large or too small.
     #[inline(always)]
-    pub(crate) fn new(s: S, q: &Quantiser, own: &Dequantiser, other: &Dequantiser) -> Option<FixedSum<S>> {
+    pub(crate) fn new<S: Simd>(
+        s: S,
+        q: &Quantiser,
+        own: &Dequantiser,
+        other: &Dequantiser,
+    ) -> Option<FixedSum> {
         let factors = [own.scale / q.scale, other.scale / q.scale];
         let terms = 255.0 * (factors[0].abs() + factors[1].abs());
         let (bounded, start) = Bounded::of(s, q, s.splat(terms))?;
@@ -135,19 +153,19 @@ impl<S: Simd> FixedSum<S> {
         let ordinary = own.scale.abs() < ORDINARY && other.scale.abs() < ORDINARY;
         ordinary.then_some(FixedSum {
             // The own bytes come as fixed-point numbers.
-            own: s.splat(factors[0]),
-            other: s.splat(factors[1] * ONE),
-            start: s.splat(start as f32),
+            own: factors[0],
+            other: factors[1] * ONE,
+            start: start as f32,
             bounded,
         })
     }
 
     /// Fixed-point numbers, and those in doubt, of the own bytes, fixed-point numbers as well, and the others.
     #[inline(always)]
-    pub(crate) fn vector(&self, s: S, own: S::I, other: S::I) -> (S::I, S::M) {
+    pub(crate) fn vector<S: Simd>(&self, s: S, own: S::I, other: S::I) -> (S::I, S::M) {
         let whole = s.from_int(s.and_i(own, s.splat_i(!((1 << FRACTION) - 1))));
-        let x = s.mul_add(s.from_int(other), self.other, self.start);
-        let fixed = self.bounded.fixed(s, s.mul_add(whole, self.own, x));
+        let x = s.mul_add(s.from_int(other), s.splat(self.other), s.splat(self.start));
+        let fixed = self.bounded.fixed(s, s.mul_add(whole, s.splat(self.own), x));
         (fixed, self.bounded.in_doubt(s, fixed))
     }
 }
@@ -156,7 +174,6 @@ impl<S: Simd> FixedSum<S> {
 mod tests {
     use super::*;
     use crate::isa::{Isa, Kernel};
-    use crate::simd::LANES;
     use crate::testing::Rng;
 
     /// Bytes as numbers, and a bit for each that is in doubt.

@@ -222,6 +222,17 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         }
     }
 
+    /// Writes the lowest byte of the upper half of each lane of two vectors, each to sixteen bytes at its place.
+    /// # Safety
+    /// Both places must be writable for 16 bytes.
+    #[inline(always)]
+    unsafe fn store_upper_bytes(self, to: [*mut u8; 2], x: [Self::I; 2]) {
+        for (to, x) in to.into_iter().zip(x) {
+            // SAFETY: the caller's promise.
+            unsafe { self.store_bytes(to, LANES, self.shr_i::<16>(x)) };
+        }
+    }
+
     /// The f32 of the f16 in the lower half of each lane; the upper half must be zero.
     #[inline(always)]
     fn widen_f16(self, x: Self::I) -> Self::F {

@@ -5,6 +5,9 @@
 //! stretch of a line needs are made once ([`Simd::load_words`]), into the first-level cache. Lines and columns outside the image are of
 //! the zero point, whose products are taken from every sum at its start: no window is special.
 //!
+//! Of up to three lines of the kernel, which moves by one, a word has one line more: so it serves a second line of the result, whose weights are those
+//! of the first a byte further up.
+//!
 //! Sums are exact, so they are those of the other way. Weights have to be signed bytes around 0; what is signed in the image is moved
 //! up by 128.
 
@@ -28,6 +31,11 @@ const LINES: usize = 8;
 
 /// Output positions computed together, sharing each load of a weight.
 const WIDTH: usize = 4;
+
+/// Whether the words of a line of the result serve the next one, too.
+fn serve_two(w: &Windows) -> bool {
+    w.kernel[0] < GROUP && w.stride[0] == 1 && w.dilation[0] == 1
+}
 
 /// Words for each channel and column of the kernel.
 fn groups(w: &Windows) -> usize {
@@ -127,18 +135,19 @@ impl Kernel for Lines<'_> {
         let (mut first, end) = (self.tasks.start, self.tasks.end);
         while first < end {
             let count = LINES.min(end - first);
-            let rows: [Row; LINES] = std::array::from_fn(|i| Row::of(w, first + i.min(count - 1)));
+            let (rows, steps) = stripes(w, first..first + count);
             for ch in (0..c).step_by(LANES) {
                 let lanes = (c - ch).min(LANES);
                 // SAFETY: `BytePass::run`'s promises; ch + lanes ≤ c.
                 unsafe {
                     let finish = Finish::of(s, pass, ch, lanes, true);
-                    for row in &rows[..count] {
+                    for row in &rows[..steps] {
                         // Whole vectors without masks.
-                        if lanes == LANES {
-                            line(s, &work, row, (ch, LANES), &finish);
-                        } else {
-                            line(s, &work, row, (ch, lanes), &finish);
+                        match (lanes, row.lines) {
+                            (LANES, 1) => line::<S, 1>(s, &work, row, (ch, LANES), &finish),
+                            (LANES, _) => line::<S, 2>(s, &work, row, (ch, LANES), &finish),
+                            (_, 1) => line::<S, 1>(s, &work, row, (ch, lanes), &finish),
+                            _ => line::<S, 2>(s, &work, row, (ch, lanes), &finish),
                         }
                     }
                 }
@@ -163,10 +172,11 @@ struct Work<'a> {
     words: *mut f32,
 }
 
-/// A line of the result.
+/// A line of the result, or two that share their words.
 struct Row {
     task: usize,
-    /// The lines of the kernel within the image.
+    lines: usize,
+    /// The lines of the kernel, as of both lines, that are within the image.
     inside: Range<usize>,
     /// The first line of the image, and how far the window's first is behind it: negative where that is above.
     image: usize,
@@ -174,21 +184,42 @@ struct Row {
 }
 
 impl Row {
-    fn of(w: &Windows, task: usize) -> Row {
+    fn of(w: &Windows, task: usize, lines: usize) -> Row {
         let (image, y) = (task / w.out[0], task % w.out[0]);
         let first = (y * w.stride[0]) as isize - w.pad[0] as isize;
-        Row { task, inside: w.inside(0, y), image: image * w.size[0], y: first }
+        let both = Windows { kernel: [w.kernel[0] + (lines - 1) * w.stride[0], w.kernel[1]], ..*w };
+        Row { task, lines, inside: both.inside(0, y), image: image * w.size[0], y: first }
     }
 }
 
-/// Computes some channels of a line.
+/// Up to [`LINES`] tasks, those whose words serve two together, and how many that makes.
+fn stripes(w: &Windows, tasks: Range<usize>) -> ([Row; LINES], usize) {
+    let mut next = tasks.start;
+    let mut steps = 0;
+    let rows = std::array::from_fn(|_| {
+        let task = next.min(tasks.end - 1);
+        let same_image = task % w.out[0] + 1 < w.out[0];
+        let lines = if serve_two(w) && same_image && task + 1 < tasks.end { 2 } else { 1 };
+        steps += usize::from(next < tasks.end);
+        next += lines;
+        Row::of(w, task, lines)
+    });
+    (rows, steps)
+}
+
+/// Computes some channels of L lines.
 ///
 /// # Safety
 /// As [`BytePass::run`].
 #[inline(always)]
-unsafe fn line<S: Simd>(s: S, work: &Work<'_>, row: &Row, (ch, lanes): (usize, usize), finish: &Finish<S>) {
+unsafe fn line<S: Simd, const L: usize>(
+    s: S,
+    work: &Work<'_>,
+    row: &Row,
+    (ch, lanes): (usize, usize),
+    finish: &Finish<S>,
+) {
     let w = &work.pass.windows;
-    let finish = Finish { lanes, ..*finish };
     let mut x = 0;
     while x < w.out[1] {
         let count = work.stretch.min(w.out[1] - x);
@@ -200,11 +231,11 @@ unsafe fn line<S: Simd>(s: S, work: &Work<'_>, row: &Row, (ch, lanes): (usize, u
             let out = (row.task * w.out[1] + x) * w.channels + ch;
             let mut at = 0;
             while at + WIDTH <= count {
-                positions::<S, WIDTH>(s, work, at, (ch, lanes), &finish, out + at * w.channels);
+                positions::<S, WIDTH, L>(s, work, at, (ch, lanes), finish, out + at * w.channels);
                 at += WIDTH;
             }
             while at < count {
-                positions::<S, 1>(s, work, at, (ch, lanes), &finish, out + at * w.channels);
+                positions::<S, 1, L>(s, work, at, (ch, lanes), finish, out + at * w.channels);
                 at += 1;
             }
         }
@@ -268,12 +299,12 @@ unsafe fn make_words<S: Simd>(
     }
 }
 
-/// Computes N neighbouring positions, the `at`-th and later of those whose words are there; the first one's element of the result is `out`.
+/// Computes N neighbouring positions of L lines, the `at`-th and later of those whose words are there; the first one's element of the result is `out`.
 ///
 /// # Safety
 /// As [`BytePass::run`].
 #[inline(always)]
-unsafe fn positions<S: Simd, const N: usize>(
+unsafe fn positions<S: Simd, const N: usize, const L: usize>(
     s: S,
     work: &Work<'_>,
     at: usize,
@@ -287,27 +318,61 @@ unsafe fn positions<S: Simd, const N: usize>(
     unsafe {
         let mut weights = pass.weights.wrapping_add(ch);
         let start = weights.wrapping_add(w.kernel[1] * work.groups * c);
-        let mut acc = [s.bits(s.load_upto(start, lanes)); N];
+        let start = finish.with_offset(s, s.bits(s.load_upto(start, lanes)));
+        let mut acc = [[start; N]; L];
         let mut column = work.words.wrapping_add(at * step);
         for _ in 0..w.kernel[1] {
             let mut word = column;
             for _ in 0..work.groups {
                 let weight = s.bits(s.load_upto(weights, lanes));
+                // Of the second line, a byte further up.
+                let second = s.shl_i::<8>(weight);
                 for i in 0..N {
-                    acc[i] = s.dot_bytes(acc[i], s.bits(s.load(word.wrapping_add(i * step))), weight);
+                    let word = s.bits(s.load(word.wrapping_add(i * step)));
+                    acc[0][i] = s.dot_bytes(acc[0][i], word, weight);
+                    if const { L == 2 } {
+                        acc[L - 1][i] = s.dot_bytes(acc[L - 1][i], word, second);
+                    }
                 }
                 weights = weights.wrapping_add(c);
                 word = word.wrapping_add(work.columns * LANES);
             }
             column = column.wrapping_add(w.dilation[1] * LANES);
         }
-        // A copy: what is looked up by a number that is not known lies in memory, and the sums have to be in registers.
-        let mut sums = [s.zero(); N];
-        for i in 0..N {
-            sums[i] = s.from_int(acc[i]);
+        store_line(s, pass, finish, acc[0], (out, c));
+        if const { L == 2 } {
+            store_line(s, pass, finish, acc[L - 1], (out + w.out[1] * c, c));
         }
-        for (i, &sum) in sums.iter().enumerate() {
-            finish.store(s, pass, sum, out + i * c);
+    }
+}
+
+/// Writes neighbouring positions, the first of which is element `out` of the result, with `c` elements from one to the next.
+///
+/// # Safety
+/// As [`BytePass::run`].
+#[inline(always)]
+unsafe fn store_line<S: Simd, const N: usize>(
+    s: S,
+    pass: &BytePass,
+    finish: &Finish<S>,
+    acc: [S::I; N],
+    (out, c): (usize, usize),
+) {
+    // A copy: what is looked up by a number that is not known lies in memory, and the sums have to be in registers.
+    let mut sums = [s.zero(); N];
+    for i in 0..N {
+        sums[i] = s.from_int(acc[i]);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if N.is_multiple_of(2) {
+            for i in (0..N).step_by(2) {
+                finish.store_pair(s, pass, [sums[i], sums[i + 1]], [out + i * c, out + (i + 1) * c]);
+            }
+        } else {
+            for (i, &sum) in sums.iter().enumerate() {
+                finish.store(s, pass, sum, out + i * c);
+            }
         }
     }
 }
