@@ -217,7 +217,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
     }
 }
 
-/// How long sums of few rows are divided, where these options allow other bits than those of whole sums.
+/// How long sums of small results are divided, where these options allow other bits than those of whole sums.
 fn division(units: Option<MatrixUnits>, options: &CompileOptions) -> Option<Division> {
     let units = units.filter(|_| options.numerics == Numerics::Fast);
     units.map(|units| Division::for_units(units.compute_units))
@@ -235,7 +235,7 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
 /// Who may do matmuls besides the device's kernels.
 struct Own {
     matrix_units: Option<MatrixUnits>,
-    /// How long sums of few rows may be divided.
+    /// How long sums of small results may be divided.
     division: Option<Division>,
     /// Whether the vendor's library may.
     blas: bool,

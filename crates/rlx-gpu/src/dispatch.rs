@@ -86,38 +86,33 @@ pub struct Dispatches<C> {
 /// What a run chooses its dispatches by.
 #[derive(Debug)]
 struct Choice {
-    /// How many dispatches kernels are, and with how many rows they do the step. They come first.
-    kernels: (usize, Option<u32>),
-    /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come behind those.
+    /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come first.
     whole: Option<(Vec<Tiling>, (Ex, Ex))>,
-    /// Rows, how many of them are few, and the number of parts, where two dispatches behind those may do the step in parts.
-    parts: Option<(Ex, u32, Ex)>,
+    /// Rows, the most that it is for, and the number of parts, of each two dispatches behind those that may do the step in parts.
+    parts: Vec<(Ex, Option<u32>, Ex)>,
 }
 
 impl Choice {
-    fn new(tiles: &StepTiles, kernels: usize, table: &mut ExtentTable) -> Choice {
+    fn new(tiles: &StepTiles, table: &mut ExtentTable) -> Choice {
         let whole = tiles.whole.first().map(|(_, first)| {
             let tilings = tiles.whole.iter().map(|(_, launch)| launch.tiling).collect();
             (tilings, (table.add(first.size.0), table.add(first.size.1)))
         });
-        let of = tiles.parts.as_ref().map(|parts| &parts.launch);
-        let kernels = (kernels, tiles.few);
-        Choice { kernels, whole, parts: of.map(|of| (table.add(of.rows), of.few, table.add(of.count))) }
+        let parts = tiles.parts.iter().map(|StepParts { launch: of, .. }| {
+            (table.add(of.rows), of.most_rows, table.add(of.count))
+        });
+        Choice { whole, parts: parts.collect() }
     }
 
     /// The dispatches that do the step for these values.
     fn of(&self, values: &Values<'_>) -> Range<usize> {
         let Some((tilings, (rows, cols))) = &self.whole else { return 0..2 };
-        let (kernels, few) = self.kernels;
-        if few.is_some_and(|few| values.get(*rows) <= i64::from(few)) {
-            return 0..kernels;
-        }
-        let takes = |&(rows, few, count)| tiles::takes_parts(values.get(rows), few, values.get(count));
-        if self.parts.as_ref().is_some_and(takes) {
-            let first = kernels + tilings.len();
+        let takes = |&(rows, most, count): &_| tiles::takes_parts(values.get(rows), most, values.get(count));
+        if let Some(at) = self.parts.iter().position(takes) {
+            let first = tilings.len() + 2 * at;
             return first..first + 2;
         }
-        let one = kernels + tiles::choose(tilings, values.get(*rows), values.get(*cols));
+        let one = tiles::choose(tilings, values.get(*rows), values.get(*cols));
         one..one + 1
     }
 }
@@ -141,7 +136,7 @@ struct Made<'l, C> {
     groups: Extent,
 }
 
-/// The dispatches of a step by the launches of its kernels, or those of its tile programs, of which a run does some. `codes` are those of the module; `number` counts the dispatches
+/// The dispatches of a step by the launches of its kernels, or those of its tile programs, of which a run does some: it has either. `codes` are those of the module; `number` counts the dispatches
 /// of a list.
 pub fn prepare<C: Clone>(
     step: &LirStep,
@@ -175,7 +170,7 @@ pub fn prepare<C: Clone>(
     let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
     let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
     let outputs = elements.collect();
-    let choice = tiles.map(|tiles| Choice::new(tiles, launches.len(), table));
+    let choice = tiles.map(|tiles| Choice::new(tiles, table));
     Dispatches { list, views, outputs, choice, matmul: None }
 }
 
@@ -223,7 +218,7 @@ fn made<'l, C: Clone>(
         let buffers = of.bindings.iter().map(buffer).collect();
         made.push(Made::of_program(codes.tiles[*at].clone(), &of.program, buffers, &of.uniforms, of.groups));
     }
-    if let Some(StepParts { program, join, launch, scratch }) = tiles.and_then(|tiles| tiles.parts.as_ref()) {
+    for StepParts { program, join, launch, scratch } in tiles.map_or(&[][..], |tiles| &tiles.parts) {
         let bound = |bound: &Operand| match bound {
             Operand::Operand(arg) => buffer(arg),
             Operand::Scratch => codes.first_scratch + scratch,

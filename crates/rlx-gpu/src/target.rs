@@ -17,7 +17,7 @@ pub(crate) struct GpuTarget {
     pub(crate) kernels: KernelTarget,
     /// Its matrix units.
     pub(crate) matrix_units: Option<MatrixUnits>,
-    /// How it divides long sums of few rows; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
+    /// How it divides long sums of small results; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) division: Option<Division>,
     /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
@@ -170,7 +170,7 @@ impl Target for GpuTarget {
         let tiles = || {
             let arch = self.matrix_units.map(|of| of.arch);
             let arch = arch.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
-            let divided = if self.division.is_some() { ", long sums of few rows in parts" } else { "" };
+            let divided = if self.division.is_some() { ", long sums of small results in parts" } else { "" };
             let instruction = Atom::of(arch, dtype)?.instruction();
             Some(format!("own kernels, {instruction} of {}{divided}", arch.name()))
         };

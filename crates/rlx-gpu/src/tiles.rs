@@ -10,13 +10,11 @@
 //! parts have kernels.
 //!
 //! Where rows or columns are open, a step has a few programs, and the numbers of a run choose: prefill wants large tiles, a decoder's one row small ones.
+//! Matmuls by weights in blocks are programs, too, which unpack the weights as they copy them.
 //!
-//! Matmuls by weights in blocks are programs, too, which unpack the weights as they copy them. Under [`Numerics::Fast`](rlx_opt::Numerics::Fast) few rows of
-//! such a matmul are left to its kernels, which a step of open rows then has beside its programs ([`StepTiles::few`]).
-//!
-//! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), long sums of few rows are divided among workgroups, so that a decoder's one row fills a GPU: a program for
-//! parts and a kernel that joins them, through scratch memory of the plan's ([`TileLaunches::scratch`]). Their sums are other chains, so under `Strict`
-//! nothing is divided.
+//! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), long sums of small results are divided among workgroups, so that a decoder's one row, or an image net's last
+//! convolutions, fill a GPU: a program for parts and a kernel that joins them, through scratch memory of the plan's ([`TileLaunches::scratch`]). Their sums are
+//! other chains, so under `Strict` nothing is divided.
 //!
 //! ```text
 //! [64, 512] f16 · [512, 512] f16, + bias, relu   ──take(sm_80)──▶   matmul.f16.64x64x32.2x2.s4, its epilogue in the same program
@@ -32,8 +30,7 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, FEW_ROWS, PartsLaunch, StepLaunch, Tiling, convolves, multiplies_blocks, step, step_in_parts,
-    step_tilings,
+    Division, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
 };
 use rlx_tile::{Arch, Program};
 
@@ -56,20 +53,18 @@ const MOST: usize = 3;
 pub struct StepTiles {
     /// Each does all of the step; the largest tile first.
     pub whole: Vec<(usize, StepLaunch)>,
-    /// What does it where it has few rows and long sums.
-    pub parts: Option<StepParts>,
-    /// With so many rows or fewer its kernels do it.
-    pub few: Option<u32>,
+    /// What does it where its result is small and its sums are long; the first that is for a run's rows.
+    pub parts: Vec<StepParts>,
 }
 
 impl StepTiles {
     /// Whether the step has kernels alone.
     pub fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.parts.is_none()
+        self.whole.is_empty() && self.parts.is_empty()
     }
 
     fn programs(&self) -> impl Iterator<Item = usize> {
-        self.whole.iter().map(|of| of.0).chain(self.parts.as_ref().map(|of| of.program))
+        self.whole.iter().map(|of| of.0).chain(self.parts.iter().map(|of| of.program))
     }
 }
 
@@ -101,7 +96,7 @@ pub struct TileLaunches {
 }
 
 impl TileLaunches {
-    /// Whether the next init step, or step of the run, is done by tile programs alone; `units` are the device's matrix units, `division` is how it divides
+    /// Whether the next init step, or step of the run, is done by tile programs; `units` are the device's matrix units, `division` is how it divides
     /// steps of the run, where it may.
     pub fn take(
         &mut self,
@@ -112,23 +107,17 @@ impl TileLaunches {
         division: Option<&Division>,
         tuning: &Tuning,
     ) -> bool {
-        let mut launches =
+        let Chosen { launches, tuned } =
             units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
-        let few = division.filter(|_| !init).and_then(|_| few_by_kernels(&StepDesc::of(of, lir).ok()?));
-        // None of them is chosen.
-        launches.retain(|launch| few.is_none_or(|few| !has_few_rows(launch, few)));
-        let divided = launches.first().zip(units.zip(division.filter(|_| !init)));
-        let divided = divided.and_then(|(first, (units, division))| {
-            in_parts(&StepDesc::of(of, lir).ok()?, &few_rows(&launches, first), units, target, division)
+        let divided = units.zip(division.filter(|_| !init && !launches.is_empty()));
+        let divided = divided.map_or_else(Vec::new, |(units, division)| {
+            in_parts(of, lir, tuned.as_ref(), (units, target), division)
         });
-        let always = divided.as_ref().is_some_and(is_always_taken);
-        let parts = divided.map(|launch| self.parts(launch));
+        let always = divided.iter().any(is_always_taken);
+        let parts = self.parts(divided);
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
-        let mut tiles = StepTiles { whole, parts, few: None };
-        let first = tiles.whole.first();
-        // Known rows are few or many in every run.
-        tiles.few = few.filter(|_| first.is_some_and(|(_, launch)| launch.size.0.as_const().is_none()));
-        let taken = !tiles.is_empty() && tiles.few.is_none();
+        let tiles = StepTiles { whole, parts };
+        let taken = !tiles.is_empty();
         if init {
             self.init.push(tiles)
         } else {
@@ -150,7 +139,7 @@ impl TileLaunches {
 
     /// The first step of the run whose parts this kernel joins.
     pub fn step_of_join(&self, join: usize) -> Option<usize> {
-        self.run.iter().position(|tiles| tiles.parts.as_ref().is_some_and(|parts| parts.join == join))
+        self.run.iter().position(|tiles| tiles.parts.iter().any(|parts| parts.join == join))
     }
 
     fn program(&mut self, program: &Arc<Program>) -> usize {
@@ -167,8 +156,18 @@ impl TileLaunches {
         (at, StepLaunch { program: Arc::clone(&self.programs[at].1), ..launch })
     }
 
-    /// The next step of the run is divided.
-    fn parts(&mut self, mut launch: PartsLaunch) -> StepParts {
+    /// The next step of the run is divided, by one of these.
+    fn parts(&mut self, launches: Vec<PartsLaunch>) -> Vec<StepParts> {
+        // All need as much scratch memory, and one is run.
+        let scratch = self.scratch.len();
+        if let Some(PartsLaunch { scratch: elements, .. }) = launches.first() {
+            let (step, dtype, elements) = (self.run.len(), DType::F32, *elements);
+            self.scratch.push(Scratch { step, dtype, elements });
+        }
+        launches.into_iter().map(|launch| self.part(launch, scratch)).collect()
+    }
+
+    fn part(&mut self, mut launch: PartsLaunch, scratch: usize) -> StepParts {
         let program = self.program(&launch.parts.code);
         launch.parts.code = Arc::clone(&self.programs[program].1);
         let (hash, next) = (launch.join.code.hash(), self.joins.len());
@@ -177,9 +176,6 @@ impl TileLaunches {
             self.joins.push((hash, Arc::clone(&launch.join.code)));
         }
         launch.join.code = Arc::clone(&self.joins[join].1);
-        let scratch = self.scratch.len();
-        let (step, elements) = (self.run.len(), launch.scratch);
-        self.scratch.push(Scratch { step, dtype: DType::F32, elements });
         StepParts { program, join, launch, scratch }
     }
 }
@@ -232,38 +228,24 @@ fn of_desc(
     })
 }
 
-/// The tiling of the launch that does few rows.
-fn few_rows(launches: &[StepLaunch], first: &StepLaunch) -> Tiling {
-    let tilings: Vec<Tiling> = launches.iter().map(|launch| launch.tiling).collect();
-    let cols = first.size.1.as_const().unwrap_or(i64::MAX);
-    tilings[choose(&tilings, i64::from(FEW_ROWS), cols)]
-}
-
-/// A step in parts, where it is worth it and the device runs both dispatches.
+/// A step in parts, by the tiling that was tuned, where there is one; nothing where that is not worth it, or the device does not run both dispatches.
 fn in_parts(
-    desc: &StepDesc,
-    tiling: &Tiling,
-    units: MatrixUnits,
-    target: &KernelTarget,
+    of: &Step,
+    lir: &LirModule,
+    tuned: Option<&Tiling>,
+    (units, target): (MatrixUnits, &KernelTarget),
     division: &Division,
-) -> Option<PartsLaunch> {
+) -> Vec<PartsLaunch> {
     // Where a step must not read and write one pool, a plan does not know of the steps within a step.
-    let known = !target.pool.exclusive_usage;
-    let mut launch =
-        step_in_parts(units.arch, desc, Some(tiling), division).ok().flatten().filter(|_| known)?;
-    launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);
-    fits(&launch.parts.code, units, &target.limits).then_some(launch)
-}
-
-/// The most rows of a step that its kernels do where they are few, though there is a tile program: weights in blocks, which few rows read once in any case,
-/// and which a tile would unpack for rows that are not there. None for other steps.
-fn few_by_kernels(desc: &StepDesc) -> Option<u32> {
-    multiplies_blocks(desc).then_some(FEW_ROWS)
-}
-
-/// Whether a step has so few rows in every run.
-fn has_few_rows(launch: &StepLaunch, few: u32) -> bool {
-    launch.size.0.as_const().is_some_and(|rows| rows <= i64::from(few))
+    if target.pool.exclusive_usage {
+        return Vec::new();
+    }
+    let all = StepDesc::of(of, lir).and_then(|desc| step_in_parts(units.arch, &desc, tuned, division));
+    let runs = |mut launch: PartsLaunch| {
+        launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);
+        fits(&launch.parts.code, units, &target.limits).then_some(launch)
+    };
+    all.unwrap_or_default().into_iter().filter_map(runs).collect()
 }
 
 /// Whether every run divides the step.
@@ -271,9 +253,9 @@ fn is_always_taken(launch: &PartsLaunch) -> bool {
     launch.rows.as_const().is_some() && launch.count.as_const().is_some()
 }
 
-/// Whether a run of so many rows, of which `few` are few, is divided if it would be into so many parts.
-pub fn takes_parts(rows: i64, few: u32, count: i64) -> bool {
-    rows <= i64::from(few) && count > 1
+/// Whether a run of so many rows is divided by what is for at most `most` of them, if it would be into so many parts.
+pub fn takes_parts(rows: i64, most: Option<u32>, count: i64) -> bool {
+    most.is_none_or(|most| rows <= i64::from(most)) && count > 1
 }
 
 fn name_of(arch: Arch, tiling: &Tiling) -> String {
@@ -288,25 +270,28 @@ pub fn name(
     target: &KernelTarget,
     division: Option<&Division>,
 ) -> Option<String> {
-    let launches = chosen(of, lir, units, &target.limits, &Tuning::default());
-    let first = launches.first()?;
+    let launches = chosen(of, lir, units, &target.limits, &Tuning::default()).launches;
+    let name = name_of(units.arch, &launches.first()?.tiling);
     let prepared = |o: &Operand| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared;
     let of_init = of.outputs.iter().any(prepared);
-    let division = division.filter(|_| !of_init);
-    let few = division.and_then(|_| few_by_kernels(&StepDesc::of(of, lir).ok()?));
-    if few.is_some_and(|few| has_few_rows(first, few)) {
-        return None;
-    }
-    let parts = division.and_then(|division| {
-        in_parts(&StepDesc::of(of, lir).ok()?, &few_rows(&launches, first), units, target, division)
+    let parts = division.filter(|_| !of_init).map_or_else(Vec::new, |division| {
+        in_parts(of, lir, None, (units, target), division)
     });
-    let name = name_of(units.arch, &first.tiling);
-    Some(match parts {
-        None if few.is_some() && first.size.0.as_const().is_none() => format!("{name}, few rows by kernels"),
-        Some(parts) if is_always_taken(&parts) => format!("{name}.parts{}", parts.count),
-        Some(_) => format!("{name}, few rows in parts"),
+    Some(match parts.first() {
+        Some(parts) if is_always_taken(parts) => {
+            format!("{}.parts{}", name_of(units.arch, &parts.tiling), parts.count)
+        }
+        Some(_) => format!("{name}, small results in parts"),
         None => name,
     })
+}
+
+/// What may do a step.
+#[derive(Default)]
+struct Chosen {
+    launches: Vec<StepLaunch>,
+    /// The tiling that was tuned.
+    tuned: Option<Tiling>,
 }
 
 /// The dispatches of a step of which one is to be chosen for the numbers of a run: the one that a tuning names, else what suits its sizes.
@@ -316,12 +301,16 @@ fn chosen(
     units: MatrixUnits,
     limits: &DeviceLimits,
     tuning: &Tuning,
-) -> Vec<StepLaunch> {
+) -> Chosen {
     let mut all = launches(of, lir, units, limits).map(|(_, launch)| launch);
     let key = if tuning.is_empty() { None } else { tuning_key(of, lir, units, limits).flatten() };
     match key.filter(|key| tuning.knows(key)) {
-        Some(key) => all.nth(tuning.variant(&key)).into_iter().collect(),
-        None => alternatives(all.next(), all),
+        Some(key) => {
+            let launch = all.nth(tuning.variant(&key));
+            let tuned = launch.as_ref().map(|launch| launch.tiling);
+            Chosen { launches: launch.into_iter().collect(), tuned }
+        }
+        None => Chosen { launches: alternatives(all.next(), all), tuned: None },
     }
 }
 
@@ -360,11 +349,6 @@ pub fn tuning_key(
 ) -> Option<Option<TuningKey>> {
     let names: Vec<String> =
         launches(of, lir, units, limits).map(|(tiling, _)| name_of(units.arch, &tiling)).collect();
-    let by_kernels = |desc: StepDesc| Some((few_by_kernels(&desc)?, step(units.arch, &desc, None).ok()?));
-    let few = StepDesc::of(of, lir).ok().and_then(by_kernels);
-    if few.is_some_and(|(few, launch)| has_few_rows(&launch, few)) {
-        return None;
-    }
     (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
 }
 

@@ -143,6 +143,17 @@ impl<'a> Group<'a> {
         value(size, self.uniforms, self.batch.1.first().copied().unwrap_or(0))
     }
 
+    /// How much of a size is in the parts before this workgroup's: nothing of one that is not divided.
+    fn before_part(&self, size: Size) -> i64 {
+        match size {
+            Size::Part { each, .. } => {
+                let part = self.batch.1.first().copied().unwrap_or(0);
+                part.saturating_mul(self.value(Size::Uniform(each)))
+            }
+            Size::Const(_) | Size::Uniform(_) => 0,
+        }
+    }
+
     /// How far a loop goes.
     fn extent(&self, extent: Size, below: Option<Below>) -> i64 {
         let extent = self.value(extent);

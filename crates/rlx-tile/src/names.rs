@@ -24,7 +24,8 @@ pub enum Size {
     /// The uniform of this number.
     Uniform(u32),
     /// What a workgroup has of the uniform `whole`, which is divided into parts of as many as the uniform `each` says: the index along the first
-    /// dimension of the grid's batch is the number of the part. The last part may be smaller, and those behind it are empty.
+    /// dimension of the grid's batch is the number of the part. The last part may be smaller, and those behind it are empty. Columns of windows are numbered
+    /// through all parts.
     Part {
         /// The uniform that is divided.
         whole: u32,

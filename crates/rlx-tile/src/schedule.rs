@@ -5,6 +5,7 @@ mod attention_bodies;
 mod attention_join;
 mod attention_tilings;
 mod conv;
+mod launch;
 mod matmul;
 mod matmul_groups;
 mod parts;
@@ -14,15 +15,19 @@ mod step_attention_parts;
 mod step_conv;
 mod step_operands;
 mod step_parts;
+mod step_sums;
+mod suited;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
 pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
+pub use launch::{Bound, PartLaunch, PartsLaunch, StepLaunch};
 pub use matmul::{
     Given, Matmul, Operand, Sizes, Strides, Tiling, computed_tilings, large_tilings, matmul, tilings,
 };
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
 pub use parts::{Division, FEW_QUERIES, FEW_ROWS, Parts};
-pub use step::{StepLaunch, multiplied, multiplies, multiplies_blocks, step, step_tilings, suited_tiling};
+pub use step::{step, step_tilings};
 pub use step_conv::convolves;
-pub use step_parts::{Bound, PartLaunch, PartsLaunch, step_in_parts};
+pub use step_parts::step_in_parts;
+pub use suited::{multiplied, multiplies, suited_tiling};

@@ -9,6 +9,9 @@
 //! row 21 = image 1, place (1, 1)    column 70 = tap (1, 1), channel 6    →  images[1, 2·1 + 1, 2·1 + 1, 6]
 //! ```
 //!
+//! Where columns are divided among workgroups, a part's are those of the window behind the parts before it: it may begin within a tap, and the images are the
+//! same for all parts.
+//!
 //! How a window slides is part of a program, and sizes are uniforms: models have few kinds of windows. Dividing by a uniform is a multiplication by
 //! its inverse, which is made once, and a correction.
 

@@ -11,13 +11,15 @@ use rlx_tile::verify::{Rule, verify};
 use rlx_tile::window::{Axis, Slide, Window};
 use rlx_tile::{Arch, Scalar};
 
-/// Random convolutions of each architecture; with `RLX_TEST_ALL` five times as many.
+/// Random convolutions of each architecture, and as many in parts; with `RLX_TEST_ALL` five times as many.
 const CASES: u64 = 100;
 
 fn random_convolutions(arch: Arch) {
     let cases = if std::env::var_os("RLX_TEST_ALL").is_some() { 5 * CASES } else { CASES };
-    for seed in 0..cases {
+    for seed in 0..2 * cases {
         let case = ConvCase::random(&mut Gen::new(8000 + seed), arch);
+        // As many are divided.
+        let case = if seed < cases { case } else { case.in_parts() };
         let program = case.program();
         let (pools, counters) = case
             .interpret(&program)
@@ -75,6 +77,34 @@ fn tilings_give_the_same_bits() {
             results.push(case.interpret(&case.program()).unwrap().0.0.swap_remove(2));
         }
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{}", arch.name());
+    }
+}
+
+/// A part may begin within a tap and end there, and all of the depth is in one.
+#[test]
+fn parts_of_a_window_are_its_columns_behind_those_before() {
+    for arch in Arch::ALL {
+        let whole = small(arch);
+        let (depth, step) = (whole.sizes.k, whole.tiling.tile.2 as i32);
+        assert!(step % 16 == 0 && depth == 144, "a tap has 16 channels");
+        let case = whole.in_parts();
+        let program = case.program();
+        assert!(program.name.ends_with(".parts"), "{}", program.name);
+        case.check(&case.interpret(&program).unwrap().0.0.swap_remove(2));
+        // Without the parts before, or with another size of parts than the weights have, it is something else.
+        for change in [|case: &mut ConvCase| case.sizes.part += 8, |case| case.sizes.right.batch[0] += 8] {
+            let mut wrong = small(arch).in_parts();
+            change(&mut wrong);
+            let result = wrong.interpret(&program).map(|(pools, _)| pools.0[2].clone());
+            let right = case.interpret(&program).unwrap().0.0.swap_remove(2);
+            assert!(result.ok() != Some(right), "{}", arch.name());
+        }
+        // What is read at once is within a part.
+        let mut odd = small(arch).in_parts();
+        odd.sizes.part -= 1;
+        odd.sizes.right.batch[0] = 0;
+        let why = odd.interpret(&program).expect_err("the interpreter finds it").to_string();
+        assert!(why.contains("not aligned to 8"), "{why}");
     }
 }
 

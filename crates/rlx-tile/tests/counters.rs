@@ -47,7 +47,12 @@ fn counted(program: &Program) -> Counters {
     let mut uniforms = vec![m, n, k];
     uniforms.extend(std::iter::repeat_n(BATCH, batch));
     // Parts of the depth are neighbours, each has sums of its own.
-    let parts = program.name.ends_with(".parts").then_some([PART, PART * n, result]);
+    let along_rows = rows[1] == n;
+    let parts = program.name.ends_with(".parts").then_some([
+        PART,
+        if along_rows { PART * n } else { PART },
+        result,
+    ]);
     for (i, (row, all)) in rows.into_iter().zip([left, right, result]).enumerate() {
         uniforms.extend([0, row, 1]);
         let strides = (0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32));
@@ -56,9 +61,14 @@ fn counted(program: &Program) -> Counters {
     let mut sizes = vec![left, right, result];
     // What bodies are given: at each element, or one for a row or a block of it.
     for view in program.views.iter().skip(3) {
-        let length = |size: Size| if let Size::Uniform(i) = size { SIZES[i as usize] } else { 0 };
+        let length = |size: Size| match size {
+            Size::Uniform(i) | Size::Part { whole: i, .. } => SIZES[i as usize],
+            Size::Const(_) => 0,
+        };
         let row = if view.vector == 1 { 8 } else { length(view.cols) };
         uniforms.extend([0, row, 1]);
+        // Numbers of blocks of 32.
+        uniforms.extend(parts.map(|_| PART / 32));
         sizes.push(length(view.rows) * row);
     }
     uniforms.extend(parts.map(|_| PART));
@@ -71,7 +81,8 @@ fn counted(program: &Program) -> Counters {
 fn counted_conv(program: &Program) -> Counters {
     const PLACES: [i32; 3] = [9, 7, 5];
     let window = program.views[0].window.as_ref().expect("a window");
-    let groups = if program.grid.batch.is_empty() { 1 } else { 2 };
+    let parts = program.name.ends_with(".parts");
+    let groups = if program.grid.batch.is_empty() || parts { 1 } else { 2 };
     let (images, channels, filters) = (2, if program.views[0].vector == 1 { 3 } else { 16 }, 40);
     let places = &PLACES[..window.axes.len()];
     let (rows, depth) = (images * places.iter().product::<i32>(), channels * window.taps() as i32);
@@ -82,16 +93,23 @@ fn counted_conv(program: &Program) -> Counters {
         step *= size;
     }
     let mut uniforms = vec![rows, filters, depth];
-    let grouped = groups > 1;
-    uniforms.extend(grouped.then_some(groups));
-    let operands = [(step, channels), (depth, filters * depth), (groups * filters, filters)];
-    for (row, group) in operands {
+    let (grouped, count) = (groups > 1, if parts { (depth + PART - 1) / PART } else { 1 });
+    uniforms.extend(parts.then_some(count).or(grouped.then_some(groups)));
+    let results = rows * groups * filters;
+    // From group to group, or from part to part.
+    let operands = [
+        (step, channels, 0),
+        (depth, filters * depth, PART),
+        (groups * filters, filters, results),
+    ];
+    for (row, group, part) in operands {
         uniforms.extend([0, row, 1]);
-        uniforms.extend(grouped.then_some(group));
+        uniforms.extend(parts.then_some(part).or(grouped.then_some(group)));
     }
+    uniforms.extend(parts.then_some(PART));
     uniforms.push(channels);
     uniforms.extend(of_axes);
-    run(program, &uniforms, &[images * step, groups * filters * depth, rows * groups * filters, filters])
+    run(program, &uniforms, &[images * step, groups * filters * depth, count * results, filters])
 }
 
 /// The same of an attention of two items.

@@ -1,21 +1,23 @@
-//! Steps with few rows and long sums as two dispatches: random matmuls with what is behind them, through the compiler and its fusion, on the interpreters,
-//! against the oracle.
+//! Steps with small results and long sums as two dispatches: random matmuls, by weights in blocks, too, and random convolutions, with what is behind them, through
+//! the compiler and its fusion, on the interpreters, against the oracle.
 
 mod common;
 
-use common::compiled::Compiled;
-use rlx_ir::testing::Gen;
-use rlx_ir::{DType, Error, ErrorKind, Graph, Value, text};
+use common::compiled::{ARCHS, Compiled, dtypes};
+use common::prologue_graphs::{random_blocks, values};
+use rlx_ir::oracle;
+use rlx_ir::testing::{Gen, random_bindings, random_conv};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, Value, text};
 use rlx_kernel::interp::{Binding, StepRun, dispatch};
-use rlx_tile::schedule::{Bound, Division, PartLaunch, Tiling, step_in_parts, tilings};
+use rlx_opt::CompileOptions;
+use rlx_tile::schedule::{Bound, Division, PartLaunch, Tiling, computed_tilings, step_in_parts, tilings};
 use rlx_tile::{Arch, interp};
 
-/// Random matmuls of each architecture; with `RLX_TEST_ALL` four times as many.
-const CASES: u64 = 110;
-const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
+/// Random steps of each kind and architecture that are divided; with `RLX_TEST_ALL` four times as many.
+const CASES: usize = 110;
 
 /// Parts of sizes that an interpreter has time for.
-const DIVISION: Division = Division { units: 3, least_depth: 64, least_keys: 32 };
+const DIVISION: Division = Division { units: 16, least_depth: 32, least_keys: 32 };
 
 impl Compiled {
     /// The results, and the number of parts of each step that was divided.
@@ -43,10 +45,11 @@ fn given<P>(
     Ok((run.uniforms(&launch.uniforms)?, launch.bindings.iter().map(of).collect()))
 }
 
-/// Runs a step in parts, where it is one of few rows and long sums, and says how many there were.
+/// Runs a step in parts, where it is one of a small result and long sums, and says how many there were.
 fn in_parts(run: &mut StepRun<'_, '_>, arch: Arch, tiling: Option<&Tiling>) -> rlx_ir::Result<Option<i64>> {
     let desc = run.desc().map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
-    let Ok(Some(launch)) = step_in_parts(arch, &desc, tiling, &DIVISION) else { return Ok(None) };
+    let all = step_in_parts(arch, &desc, tiling, &DIVISION).unwrap_or_default();
+    let Some(launch) = all.into_iter().find(|launch| launch.most_rows.is_none()) else { return Ok(None) };
     let (count, elements) = (run.number(launch.count)?, run.number(launch.scratch)?);
     // What nobody wrote is NaN.
     let pool = run.pools().0.len();
@@ -65,13 +68,10 @@ fn in_parts(run: &mut StepRun<'_, '_>, arch: Arch, tiling: Option<&Tiling>) -> r
     Ok(Some(count))
 }
 
-fn dtypes(arch: Arch) -> &'static [DType] {
-    if arch == Arch::Sm75 { &[DType::F16] } else { &[DType::F16, DType::BF16] }
-}
-
-/// A matmul of few rows and a long depth: batched or not, with transposed operands, and what may be behind it.
+/// A matmul of few rows, or not quite as few, and a long depth: batched or not, with transposed operands, and what may be behind it.
 fn long_matmul(g: &mut Gen, dtype: DType) -> Graph {
-    let (m, n, k) = (g.size(1..=16), g.size(1..=90), g.size(128..=420));
+    let m = if g.chance(0.7) { g.size(1..=16) } else { g.size(17..=90) };
+    let (n, k) = (g.size(1..=90), g.size(128..=420));
     let (m, n, k) =
         (m, if g.chance(0.5) { n.next_multiple_of(8) } else { n }, if g.chance(0.6) { k / 8 * 8 } else { k });
     let batch = if g.chance(0.4) { g.size(2..=3).to_string() + ", " } else { String::new() };
@@ -108,37 +108,83 @@ fn long_matmul(g: &mut Gen, dtype: DType) -> Graph {
     text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-#[test]
-fn random_long_matmuls_of_few_rows_agree_with_the_oracle() {
+/// Random graphs until so many were divided. Sums of less than two parts are whole: they are left out, and so few that most are divided.
+fn random_steps(of: fn(&mut Gen, DType, u64) -> Compiled, counts: &[i64]) {
     let cases = if std::env::var_os("RLX_TEST_ALL").is_some() { 4 * CASES } else { CASES };
     for arch in ARCHS {
-        let mut counts = Vec::new();
-        for seed in 0..cases {
-            let mut g = Gen::new(7000 + seed);
+        let mut found = Vec::new();
+        for seed in (7000..).take(4 * cases) {
+            let mut g = Gen::new(seed);
             let dtype = g.pick(dtypes(arch));
-            let compiled = Compiled::new(long_matmul(&mut g, dtype), seed, -0.3..0.3);
-            let (results, found) = compiled.run(arch, None);
-            compiled.check(&results, arch);
-            assert_eq!(found.len(), 1, "{} seed {seed}\n{}", arch.name(), compiled.graph);
-            counts.extend(found);
+            let compiled = of(&mut g, dtype, seed);
+            let (results, counts) = compiled.run(arch, None);
+            if !counts.is_empty() {
+                compiled.check_to(&results, arch, |_| dtype);
+            }
+            assert!(counts.len() <= 1, "{} seed {seed}\n{}", arch.name(), compiled.graph);
+            found.extend(counts);
+            if found.len() == cases {
+                break;
+            }
         }
-        let of = |n: i64| counts.iter().filter(|&&count| count == n).count();
-        assert!(of(1) == 0 && of(2) > 0 && of(4) > 0, "{}: {counts:?}", arch.name());
+        assert_eq!(found.len(), cases, "{}", arch.name());
+        let has = |n: &i64| found.contains(n);
+        assert!(!has(&1) && counts.iter().all(has), "{}: {found:?}", arch.name());
     }
+}
+
+fn of_matmul(g: &mut Gen, dtype: DType, seed: u64) -> Compiled {
+    Compiled::new(long_matmul(g, dtype), seed, -0.3..0.3)
+}
+
+fn of_blocks(g: &mut Gen, dtype: DType, seed: u64) -> Compiled {
+    let graph = random_blocks(g, dtype);
+    let values = values(&graph, &mut Gen::new(seed));
+    oracle::bind_dims(&graph, &values).unwrap();
+    Compiled::of(graph, values, CompileOptions::default())
+}
+
+fn of_conv(g: &mut Gen, dtype: DType, seed: u64) -> Compiled {
+    let graph = random_conv(g, dtype);
+    let values = random_bindings(&graph, &DimBinding::new(), seed);
+    oracle::bind_dims(&graph, &values).unwrap();
+    Compiled::of(graph, values, CompileOptions::default())
+}
+
+#[test]
+fn random_long_matmuls_agree_with_the_oracle() {
+    random_steps(of_matmul, &[2, 4, 6]);
+}
+
+#[test]
+fn random_long_matmuls_by_blocks_agree_with_the_oracle() {
+    random_steps(of_blocks, &[2, 3]);
+}
+
+#[test]
+fn random_long_convolutions_agree_with_the_oracle() {
+    random_steps(of_conv, &[2, 3]);
 }
 
 #[test]
 fn all_tilings_of_an_architecture_give_the_same_bits() {
-    for arch in ARCHS {
-        for seed in 0..4 {
-            let compiled = Compiled::new(long_matmul(&mut Gen::new(seed), DType::F16), seed, -0.3..0.3);
+    let kinds = [(of_matmul as fn(&mut Gen, DType, u64) -> Compiled, false), (of_blocks, true), (of_conv, false)];
+    for (arch, (of, computed)) in ARCHS.into_iter().flat_map(|arch| kinds.map(|kind| (arch, kind))) {
+        let mut cases = 0;
+        for seed in 0..16 {
+            let compiled = of(&mut Gen::new(seed), DType::F16, seed);
             let (want, count) = compiled.run(arch, None);
-            for tiling in tilings(arch) {
+            if count.is_empty() || cases == 3 {
+                continue;
+            }
+            cases += 1;
+            for tiling in if computed { computed_tilings(arch) } else { tilings(arch) } {
                 let (got, counts) = compiled.run(arch, Some(&tiling));
                 assert_eq!(counts, count, "{} {}", arch.name(), tiling.name());
                 let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
                 assert_eq!(bits(&got), bits(&want), "{} {}", arch.name(), tiling.name());
             }
         }
+        assert_eq!(cases, 3, "{}", arch.name());
     }
 }

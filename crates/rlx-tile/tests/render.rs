@@ -105,6 +105,7 @@ fn golden_files_hold() {
         ("sm_80_blocks", "cu", "sm_80.f16.64x64x32.2x2.s4.nt.u4_blocks"),
         ("gfx1100_gated", "hip", "gfx1100.bf16.64x64x32.2x2.s2.nn.gated"),
         ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
+        ("sm_80_conv_parts", "cu", "sm_80.f16.16x64x64.1x2.s4.conv3x3.nt.parts"),
         ("sm_80_conv", "cu", "sm_80.f16.64x64x32.2x2.s4.conv3x3.nt.groups"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),
     ] {

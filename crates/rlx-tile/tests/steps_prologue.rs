@@ -10,7 +10,7 @@ use common::prologue_graphs::{random_blocks, random_producers, values};
 use rlx_ir::lir::View;
 use rlx_ir::op::PackFormat;
 use rlx_ir::oracle;
-use rlx_ir::testing::{Gen, difference, tolerance};
+use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Graph, Node, Op, Value};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::Executable;
@@ -69,16 +69,6 @@ fn compiled(graph: Graph, seed: u64) -> (Compiled, usize) {
     (Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }, steps)
 }
 
-/// Holds results to the oracle's, of which one in f32 may be rounded to the matmul's type before.
-fn check(compiled: &Compiled, results: &[Value], dtype: DType, arch: Arch) {
-    let want = oracle::evaluate(&compiled.graph, &compiled.values).unwrap();
-    for (want, got) in want.iter().zip(results) {
-        if let Some(what) = difference(want, got, tolerance(dtype)) {
-            panic!("{}: {what}\n{}", arch.name(), compiled.graph);
-        }
-    }
-}
-
 /// Runs random graphs; of a hundred, so many at least are one program, and so compute their operands in it.
 fn random_graphs(of: fn(&mut Gen, DType) -> Graph, whole: u64) {
     for arch in ARCHS {
@@ -88,7 +78,7 @@ fn random_graphs(of: fn(&mut Gen, DType) -> Graph, whole: u64) {
             let dtype = g.pick(dtypes(arch));
             let (compiled, steps) = compiled(of(&mut g, dtype), seed);
             let (results, tiled, refused) = compiled.run_by_tiles(arch, None);
-            check(&compiled, &results, dtype, arch);
+            compiled.check_to(&results, arch, |_| dtype);
             assert_eq!(tiled, 1, "{} seed {seed}: {refused:?}\n{}", arch.name(), compiled.graph);
             count += u64::from(steps == 1);
         }

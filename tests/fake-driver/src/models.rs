@@ -12,12 +12,12 @@ pub struct Model {
     pub units: Option<Arch>,
     /// The most bytes of workgroup memory that a launch may give.
     pub dynamic_bytes: i32,
-    /// Multiprocessors or compute units.
+    /// Multiprocessors or compute units: so few that what fills them is soon interpreted.
     pub compute_units: i32,
 }
 
 const fn model(major: i32, minor: i32, units: Option<Arch>, dynamic: i32) -> Model {
-    Model { numbers: (major, minor), units, dynamic_bytes: dynamic << 10, compute_units: 16 }
+    Model { numbers: (major, minor), units, dynamic_bytes: dynamic << 10, compute_units: 4 }
 }
 
 /// What a launch may give without having been allowed more.

@@ -430,10 +430,10 @@ mod tests {
         }
     }
 
-    /// The text of a convolution in groups, with a bias behind it.
-    fn conv_text(arch: Arch) -> String {
+    /// The text of a convolution in groups, or in parts, with a bias behind it.
+    fn conv_text(arch: Arch, parts: bool) -> String {
         let slide = |taps, before| Slide { taps, stride: 2, dilation: 1, before };
-        let mut what = Matmul { window: vec![slide(3, 1), slide(2, 0)], ..Matmul::new(DType::F16) };
+        let mut what = Matmul { parts, window: vec![slide(3, 1), slide(2, 0)], ..Matmul::new(DType::F16) };
         (what.batch, what.right.transposed) = (1, true);
         what.buffers = vec![BufferDecl { name: "bias".into(), dtype: DType::F16, access: Access::Read }];
         what.epilogue = Some(what.scalar("bias", |b, x, place| {
@@ -446,7 +446,11 @@ mod tests {
     #[test]
     fn a_convolution_is_read_back_and_its_window_counts() {
         for arch in ARCHS {
-            let text = conv_text(arch);
+            let in_parts = conv_text(arch, true);
+            assert!(compile(&in_parts).expect("a tile program").unwrap().program.name.ends_with(".parts"));
+            let whole = in_parts.replacen("col + n0", "col + 0", 1);
+            assert!(whole != in_parts && compile(&whole).unwrap().is_err(), "{arch:?}");
+            let text = conv_text(arch, false);
             let function = compile(&text).expect("a tile program").unwrap();
             let window = function.program.views[0].window.as_ref().expect("a window");
             assert_eq!((window.taps(), window.axes.len()), (6, 2), "{arch:?}");

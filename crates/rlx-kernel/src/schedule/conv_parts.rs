@@ -12,6 +12,7 @@ use rlx_ir::op::DataFormat;
 use rlx_ir::{DType, Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
+use super::joined::{Joined, joined};
 use super::matmul_parts::Epilogue;
 use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, anchor_of, elementwise, reject};
 use crate::ir::{BufferDecl, Ty, Value};
@@ -182,6 +183,14 @@ impl<'s> ConvParts<'s> {
         let index = cx.unflatten(row, &sizes);
         // As the body has it: the index along a dimension of one element is 0.
         index.into_iter().zip(&dims).map(|(i, &dim)| if dim == one { cx.b.int(0) } else { i }).collect()
+    }
+
+    /// The step behind sums over so many parts of the depth, of all places and, innermost, the filters of all groups.
+    ///
+    /// # Errors
+    /// A body that is not in order.
+    pub fn joined(&self, parts: Extent) -> Scheduled<Joined> {
+        joined(self.step, self.anchor, self.anchor.inputs.get(2).copied(), parts)
     }
 
     /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is. The number of the batch is that of

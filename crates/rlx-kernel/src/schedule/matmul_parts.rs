@@ -4,15 +4,14 @@
 //! the sizes, where the operands are and what becomes of their elements ([`MatMulOperand`]), and the rest of the body as a function of one sum: its
 //! *epilogue*, made of the body by the same code.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlx_ir::lir::{BufferId, Operand, View};
-use rlx_ir::op::ReduceOp;
+use rlx_ir::lir::Operand;
 use rlx_ir::ops::linalg::MatMulDims;
-use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
+use rlx_ir::{DType, Dim, Extent, Graph, Node, Op};
 
 use super::cx::Cx;
+use super::joined::{Joined, joined};
 use super::matmul_operand::{MatMulOperand, MatMulRead, merged};
 use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, Unscheduled, anchor_of, elementwise, reject};
 use crate::Kernel;
@@ -49,15 +48,6 @@ pub struct Epilogue {
     pub bindings: Vec<Arg>,
     /// The value of each of its uniforms.
     pub uniforms: Vec<UniformArg>,
-}
-
-/// What adds up sums over parts of the depth, and then does what is behind the matmul.
-#[derive(Debug)]
-pub struct Joined {
-    /// A step whose first input are the sums: f32, dense, the number of the part being the outermost dimension. It has the outputs of the original.
-    pub step: StepDesc,
-    /// The input of the original that each of the others is.
-    pub inputs: Vec<usize>,
 }
 
 impl<'s> MatMulParts<'s> {
@@ -165,53 +155,12 @@ impl<'s> MatMulParts<'s> {
         }
     }
 
-    /// The step behind sums over so many parts of the depth. They are added in their order, and the sum is rounded as that of one matmul is.
+    /// The step behind sums over so many parts of the depth, of all dimensions of the result.
     ///
     /// # Errors
     /// A body that is not in order.
     pub fn joined(&self, parts: Extent) -> Scheduled<Joined> {
-        let (graph, mut out) = (&self.step.graph, Graph::new(format!("join.{}", self.step.name)));
-        let dims = self.anchor.shape.dims();
-        let all: Vec<Dim> = std::iter::once(Dim::from(parts)).chain(dims.iter().copied()).collect();
-        let sums = out.input("sums", Shape::from_dims(&all, DType::F32));
-        let (view, buffer) = (Arc::new(View::dense(&all)), BufferId(u32::MAX));
-        let mut joined = vec![Operand { buffer, view, dtype: DType::F32 }];
-        let sum = out.reduce(sums, ReduceOp::Sum, vec![0], false, Shape::from_dims(dims, DType::F32));
-        let cast = Op::Cast { to: self.dtype };
-        let sum = out.push_node(Node::new(cast, vec![sum], vec![self.anchor.shape.clone()]));
-        let (mut made, mut inputs) = (HashMap::from([(self.anchor.id, sum)]), Vec::new());
-        let numbers: HashMap<NodeId, usize> = graph.inputs().zip(0..).map(|(node, i)| (node.id, i)).collect();
-        let needed = self.behind_the_matmul();
-        for node in graph.nodes().iter().filter(|node| needed[node.id.index()]) {
-            let number = numbers.get(&node.id);
-            let of: Option<Vec<NodeId>> = node.inputs.iter().map(|id| made.get(id).copied()).collect();
-            let Some(of) = of else { return reject("a node before its inputs") };
-            made.insert(node.id, out.push_node(Node::new(node.op.clone(), of, node.results().to_vec())));
-            if let Some(&number) = number {
-                inputs.push(number);
-                joined.push(self.step.inputs[number].clone());
-            }
-        }
-        let outputs: Option<Vec<NodeId>> = graph.outputs.iter().map(|id| made.get(id).copied()).collect();
-        let Some(outputs) = outputs else { return reject("a result that nothing computes") };
-        out.set_outputs(outputs);
-        let name = out.name.clone();
-        let outputs = self.step.outputs.clone();
-        Ok(Joined { step: StepDesc { name, graph: out, inputs: joined, outputs, raw: false }, inputs })
-    }
-
-    /// Which nodes the results need besides the matmul and what that alone needs.
-    fn behind_the_matmul(&self) -> Vec<bool> {
-        let graph = &self.step.graph;
-        let mut needed = vec![false; graph.nodes().len()];
-        graph.outputs.iter().for_each(|id| needed[id.index()] = true);
-        for node in graph.nodes().iter().rev().filter(|node| node.id != self.anchor.id) {
-            if needed[node.id.index()] {
-                node.inputs.iter().for_each(|id| needed[id.index()] = true);
-            }
-        }
-        needed[self.anchor.id.index()] = false;
-        needed
+        joined(self.step, self.anchor, None, parts)
     }
 
     /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is.

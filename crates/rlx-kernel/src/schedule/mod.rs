@@ -26,6 +26,7 @@ pub(crate) mod cx;
 pub mod elementwise;
 pub mod gemm;
 pub mod index;
+mod joined;
 pub mod map;
 pub mod matmul;
 pub mod matmul_blocks;
@@ -45,8 +46,9 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 pub(crate) use body::may_be_written_over;
 pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
+pub use joined::Joined;
 pub use matmul_operand::{MatMulOperand, MatMulRead};
-pub use matmul_parts::{Epilogue, Joined, MatMulParts};
+pub use matmul_parts::{Epilogue, MatMulParts};
 pub use variant::{Variant, variants};
 
 use crate::ir::Kernel;

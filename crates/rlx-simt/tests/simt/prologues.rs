@@ -1,5 +1,5 @@
-//! Matmuls on matrix units whose operands are computed as tiles are copied, on the fake driver's GPUs of every architecture: weights in blocks, of which few rows
-//! are left to kernels under fast numerics, and elementwise ops where they pay.
+//! Matmuls on matrix units whose operands are computed as tiles are copied, on the fake driver's GPUs of every architecture: weights in blocks, whose depth
+//! is divided among workgroups under fast numerics, and elementwise ops where they pay.
 
 use std::sync::Arc;
 
@@ -101,18 +101,24 @@ fn weights_in_blocks_stay_what_they_are_and_are_multiplied_by_tiles() {
 }
 
 #[test]
-fn few_rows_by_blocks_are_left_to_kernels_under_fast_numerics() {
+fn small_results_by_blocks_are_divided_under_fast_numerics() {
     let _alone = second_gpu();
-    let graph = blocks("seq", 72, 96, 32, "u4");
-    for (device, ordinal) in UNITS {
-        let backend = fake(device, ordinal);
-        let (_, found) = module(&graph, &backend, Numerics::Fast);
-        assert!(found[0].starts_with("tiles.") && found[0].ends_with(", few rows by kernels"), "{found:?}");
-        let runs = tile_runs(&graph, &backend, Numerics::Fast, &[40, 1, 16, 17, 1]);
-        assert_eq!(runs, [1, 0, 0, 1, 0], "{device} {ordinal}");
+    // Blocks of 96 have parts of 576; one block has all of the depth, or several have parts.
+    for (dtype, block, k) in [("u4", 32, 1152), ("u4", 96, 1152), ("i8", 1088, 1088)] {
+        let graph = blocks("seq", 72, k, block, dtype);
+        for (device, ordinal) in UNITS {
+            let backend = fake(device, ordinal);
+            let (lir, found) = module(&graph, &backend, Numerics::Fast);
+            let what = format!("{device} {ordinal} blocks of {block}: {found:?}");
+            assert!(found.len() == 1 && found[0].starts_with("tiles."), "{what}");
+            assert!(found[0].ends_with(", small results in parts") && !dequantizes(&lir), "{what}");
+            assert_eq!(tile_runs(&graph, &backend, Numerics::Fast, &[140, 1, 16, 17, 1]), [1; 5], "{what}");
 
-        let (_, few) = module(&blocks("3", 72, 96, 32, "u4"), &backend, Numerics::Fast);
-        assert!(!few[0].starts_with("tiles."), "{few:?}");
+            let (_, few) = module(&blocks("3", 72, k, block, dtype), &backend, Numerics::Fast);
+            assert!(few[0].starts_with("tiles.") && few[0].ends_with(".parts2"), "{few:?}");
+            let (_, strict) = module(&graph, &backend, Numerics::Strict);
+            assert!(strict[0].starts_with("tiles.") && !strict[0].contains("parts"), "{strict:?}");
+        }
     }
 }
 

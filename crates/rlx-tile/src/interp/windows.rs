@@ -10,7 +10,7 @@ impl Group<'_> {
     pub(super) fn in_window(&self, view: View, row: i64, col: i64) -> Step<Option<(i64, i128, i64)>> {
         let v = self.p.view(view);
         let Some(window) = &v.window else { return Ok(Some((row, 0, col))) };
-        let channels = self.value(window.channels);
+        let (channels, before) = (self.value(window.channels), self.before_part(v.cols));
         if channels % i64::from(v.vector) != 0 {
             return Err(format!("{channels} channels of g{} are not aligned to {}", view.0, v.vector));
         }
@@ -18,7 +18,7 @@ impl Group<'_> {
             1.. => Ok((n / by, n % by)),
             _ => Err(format!("a window of g{} divides by {by}", view.0)),
         };
-        let (mut tap, channel) = divided(col, channels)?;
+        let (mut tap, channel) = divided(before + col, channels)?;
         let (mut image, mut at, mut inside) = (row, 0, true);
         for axis in window.axes.iter().rev() {
             let (slide, size) = (axis.slide, self.value(axis.size));

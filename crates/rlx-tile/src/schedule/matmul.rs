@@ -6,7 +6,8 @@
 //! same bits.
 //!
 //! With [`Matmul::parts`] the depth is divided among workgroups ("split-K"): the first dimension of the batch counts its parts, and what is stored are sums
-//! of a part, which another step adds up. The parts are neighbours, so operands have strides from part to part as from batch to batch.
+//! of a part, which another step adds up. The parts are neighbours, so operands have strides from part to part as from batch to batch; a window's columns are
+//! numbered through all parts, and its stride is 0.
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::TypeSupport;

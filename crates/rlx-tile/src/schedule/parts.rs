@@ -1,8 +1,11 @@
 //! What few workgroups would do for long, divided among many: how many parts, and how long each is.
 //!
-//! A decoder multiplies one row by large weights, and looks up one query among many keys. Such a step has few tiles of a result, each a long sum, so
-//! that most of a GPU would have nothing to do. It is divided along the sum then: a workgroup sums over a part, into scratch memory, and a second
-//! dispatch joins the parts of each result in their order.
+//! A decoder multiplies one row by large weights, and looks up one query among many keys; the last convolutions of an image net have 49 places, and sum over
+//! thousands of taps and channels. Such a step has few tiles of a result, each a long sum, so that most of a GPU would have nothing to do. It is divided
+//! along the sum then: a workgroup sums over a part, into scratch memory, and a second dispatch joins the parts of each result in their order.
+//!
+//! What is counted are tiles of the smallest tiling, 16 rows by 64 columns: a larger tile is the work, and the scratch memory, of so many of those. So a unit is
+//! given four workgroups of 16 rows, or one of 64, and how many parts there are does not depend on the tiling.
 //!
 //! ```
 //! use rlx_ir::Extent;
@@ -14,23 +17,24 @@
 
 use rlx_ir::Extent;
 
-/// Workgroups that each compute unit of a device should have: those of few rows are small, and several run on a unit at the same time. Not measured.
+/// Workgroups of the smallest tiles that each compute unit of a device should have: they are small, and several run on a unit at the same time. Not
+/// measured.
 const GROUPS_OF_UNIT: i64 = 4;
 
 /// The compute units of a device that does not say how many it has: as many as middling ones have.
 const UNKNOWN_UNITS: u32 = 80;
 
 /// The least depth of a part of a matmul. Sums of a part are written and read as f32, which should be little beside the weights that it reads: for 16
-/// rows, an eighth.
+/// rows, an eighth; for 64, a quarter of what is read of both operands.
 const LEAST_DEPTH: i64 = 512;
 
 /// The fewest keys of a part of an attention.
 const LEAST_KEYS: i64 = 256;
 
 /// Parts are multiples of this, and so of what every tiling sums over in a step: all tilings give the same bits.
-const MULTIPLE: i64 = 64;
+pub(super) const MULTIPLE: i64 = 64;
 
-/// The most rows of a matmul that is divided: those of the smallest tile.
+/// Rows of the smallest tile.
 pub const FEW_ROWS: u32 = 16;
 
 /// The most rows of an attention that is divided: queries of all heads that share keys, which are many where all heads do.
@@ -70,9 +74,19 @@ impl Parts {
     /// Divides `whole` for each of `groups` workgroups, so that a device of so many compute units has enough of them, into parts of at least `least`.
     /// All of it follows from these numbers; those of a run may be open.
     pub fn of(whole: Extent, groups: Extent, units: u32, least: i64) -> Parts {
+        Parts::in_multiples(whole, groups, (units, least), MULTIPLE)
+    }
+
+    /// The same in parts that are multiples of a number, itself a multiple of what every tiling sums over in a step.
+    pub(super) fn in_multiples(
+        whole: Extent,
+        groups: Extent,
+        (units, least): (u32, i64),
+        multiple: i64,
+    ) -> Parts {
         let wanted = i64::from(units) * GROUPS_OF_UNIT;
         let count = Extent::Const(wanted).ceil_div(groups.max(1)).min(whole.floor_div(least).max(1));
-        let each = (whole.ceil_div(count).ceil_div(MULTIPLE) * MULTIPLE).max(MULTIPLE);
+        let each = (whole.ceil_div(count).ceil_div(multiple) * multiple).max(multiple);
         Parts { count: whole.ceil_div(each).max(1), each, most: 2 * wanted }
     }
 }

@@ -15,8 +15,8 @@ use rlx_kernel::schedule::{Arg, Scheduled, StepDesc, Unscheduled};
 
 use super::attention::{Attention, BATCH, Mask, attention};
 use super::attention_tilings::{AttentionTiling, attention_tilings};
+use super::launch::StepLaunch;
 use super::matmul::Tiling;
-use super::step::StepLaunch;
 use crate::atom::{Arch, Atom};
 
 /// An attention of a step.

@@ -9,10 +9,10 @@ use rlx_kernel::{Kernel, UniformArg};
 use super::attention::attention;
 use super::attention_join::{JOIN_WORKGROUP, attention_join};
 use super::attention_tilings::AttentionTiling;
+use super::launch::{Bound, PartLaunch, PartsLaunch};
 use super::matmul::Tiling;
 use super::parts::{Division, FEW_QUERIES, FEW_ROWS, Parts as Divided};
 use super::step_attention::{Parts, Rows};
-use super::step_parts::{Bound, PartLaunch, PartsLaunch, is_divided};
 use crate::atom::Arch;
 
 /// The sizes of a divided attention.
@@ -59,7 +59,8 @@ impl Parts<'_> {
         let heads = Extent::Const(self.dims.kv_heads as i64);
         let groups = rows.min(i64::from(FEW_QUERIES)).ceil_div(i64::from(FEW_ROWS)) * items * heads;
         let divided = Divided::of(keys, groups, division.units, division.least_keys);
-        if !is_divided((rows, FEW_QUERIES), divided.count) {
+        let many = rows.as_const().is_some_and(|rows| rows > i64::from(FEW_QUERIES));
+        if many || divided.count == Extent::Const(1) {
             return Ok(None);
         }
         let tiling = match tiling {
@@ -93,7 +94,7 @@ impl Parts<'_> {
             count: divided.count,
             scratch: lines * (values + 2),
             rows,
-            few: FEW_QUERIES,
+            most_rows: Some(FEW_QUERIES),
             tiling,
         }))
     }

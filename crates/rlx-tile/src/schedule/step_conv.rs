@@ -3,17 +3,14 @@
 //!
 //! A window of one tap that moves by one is no window: all places of all images are rows of one matrix, and the program is that of a matmul.
 
-use std::sync::Arc;
-
 use rlx_ir::Extent;
 use rlx_kernel::UniformArg;
 use rlx_kernel::schedule::{Arg, ConvParts, Scheduled, StepDesc, Unscheduled, convolution, stride_of_rows};
 
-use super::matmul::{Matmul, Operand, Tiling, matmul};
-use super::step::{StepLaunch, multiplies, tilings_for};
-use super::step_operands::vector;
+use super::matmul::Operand;
+use super::step_operands::{Matrix, Operands, vector};
+use super::suited::multiplies;
 use crate::atom::Arch;
-use crate::scalar::Scalar;
 use crate::window::{MOST_OF_SLIDE, Slide};
 
 /// The fewest channels of a group, and filters: with fewer, most of what a matrix instruction multiplies is 0.
@@ -21,9 +18,9 @@ const LEAST_OF_GROUP: i64 = 8;
 
 /// A convolution that the architecture multiplies, and where its operands are.
 pub(super) struct StepConv<'s> {
-    parts: ConvParts<'s>,
+    pub(super) parts: ConvParts<'s>,
     /// What slides; nothing where the image is a matrix of rows as it is.
-    window: Vec<Slide>,
+    pub(super) window: Vec<Slide>,
     /// Elements from row to row: of the image, where it is a matrix, or from image to image; of the weights, from filter to filter; of the result.
     rows: [Extent; 3],
 }
@@ -93,16 +90,23 @@ impl<'s> StepConv<'s> {
         Ok(StepConv { parts, window, rows })
     }
 
-    fn depth(&self) -> Extent {
+    /// Taps, and of each its channels.
+    pub(super) fn depth(&self) -> Extent {
         self.parts.axes.iter().fold(self.parts.channels, |n, axis| n * axis.taps)
     }
 
-    pub(super) fn tilings(&self, arch: Arch) -> Vec<Tiling> {
-        tilings_for(arch, (self.parts.rows(), self.parts.filters))
+    /// Groups, where there are several.
+    pub(super) fn batch(&self) -> Vec<Extent> {
+        (self.parts.groups > 1).then_some(Extent::Const(self.parts.groups as i64)).into_iter().collect()
     }
 
-    /// The operand number `i`, or the result: how it is accessed, and its uniforms.
-    fn matrix(&self, i: usize) -> (Operand, Vec<UniformArg>) {
+    /// The image, the weights and the result.
+    pub(super) fn operands(&self) -> Operands {
+        Operands::of_window([0, 1, 2].map(|i| self.matrix(i)), !self.window.is_empty())
+    }
+
+    /// The operand number `i`, or the result.
+    fn matrix(&self, i: usize) -> Matrix {
         let parts = &self.parts;
         let arg = [parts.operands[0], parts.operands[1], Arg::Output(0)][i];
         let (of, filters) = (parts.operand(arg), parts.filters);
@@ -118,16 +122,12 @@ impl<'s> StepConv<'s> {
         let multiples = [of.view.offset, self.rows[i], length].into_iter().chain(group);
         let multiples = multiples.chain(steps.iter().copied());
         let vector = if col == Extent::Const(1) { vector(of.dtype, multiples) } else { 1 };
-        let base = UniformArg::Base { operand: arg, offset: of.view.offset };
-        let strides = [self.rows[i], col].into_iter().chain(group).map(UniformArg::Extent);
-        (
-            Operand { dtype: of.dtype, transposed: i == 1, vector },
-            std::iter::once(base).chain(strides).collect(),
-        )
+        let operand = Operand { dtype: of.dtype, transposed: i == 1, vector };
+        Matrix::at(arg, operand, of.view.offset, (self.rows[i], col), group.into_iter().collect())
     }
 
     /// The uniforms of the window.
-    fn window_uniforms(&self) -> Vec<UniformArg> {
+    pub(super) fn window_uniforms(&self) -> Vec<UniformArg> {
         if self.window.is_empty() {
             return Vec::new();
         }
@@ -135,41 +135,5 @@ impl<'s> StepConv<'s> {
         let of_axes =
             self.parts.axes.iter().zip(steps).flat_map(|(axis, &step)| [axis.places, axis.size, step]);
         std::iter::once(self.parts.channels).chain(of_axes).map(UniformArg::Extent).collect()
-    }
-
-    /// The dispatch, divided as `tiling` says.
-    pub(super) fn launch(&self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
-        let parts = &self.parts;
-        let (m, n) = (parts.rows(), parts.filters);
-        let matrices = [0, 1, 2].map(|i| self.matrix(i));
-        let mut what = Matmul { window: self.window.clone(), ..Matmul::new(parts.dtype) };
-        let groups = (parts.groups > 1).then_some(Extent::Const(parts.groups as i64));
-        what.batch = usize::from(groups.is_some());
-        [what.left, what.right, what.result] = [0, 1, 2].map(|i| matrices[i].0);
-        let sizes = [m, n, self.depth()].into_iter().chain(groups).map(UniformArg::Extent);
-        let mut uniforms: Vec<UniformArg> = sizes.collect();
-        uniforms.extend(matrices.into_iter().flat_map(|matrix| matrix.1));
-        uniforms.extend(self.window_uniforms());
-        let mut bindings = vec![parts.operands[0], parts.operands[1], Arg::Output(0)];
-        let buffers: Vec<_> = what.all_buffers().into_iter().zip(bindings.iter().copied()).collect();
-        let named: Vec<_> = what.all_uniforms().into_iter().zip(uniforms.iter().copied()).collect();
-        if let Some(epilogue) = parts.epilogue(&buffers, &named)? {
-            what.buffers = epilogue.kernel.buffers[buffers.len()..].to_vec();
-            what.uniforms = epilogue.kernel.uniforms[named.len()..].to_vec();
-            what.epilogue = Some(Scalar::of_kernel(epilogue.kernel, 0)?);
-            (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
-        }
-        let program = matmul(arch, &what, tiling).map_err(|e| Unscheduled(e.to_string()))?;
-        let (tm, tn, _) = tiling.tile;
-        let tiles = m.ceil_div(i64::from(tm)) * n.ceil_div(i64::from(tn));
-        let groups = groups.map_or(tiles, |groups| tiles * groups);
-        Ok(StepLaunch {
-            program: Arc::new(program),
-            bindings,
-            uniforms,
-            groups,
-            tiling: *tiling,
-            size: (m, n),
-        })
     }
 }

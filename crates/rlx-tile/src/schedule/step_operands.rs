@@ -1,4 +1,4 @@
-//! The operands of a step around a matmul: which tiles are copied of them, through which views, and by which bodies.
+//! The operands of a step around a matmul or a convolution: which tiles are copied of them, through which views, and by which bodies.
 
 use rlx_ir::{DType, Extent};
 use rlx_kernel::UniformArg;
@@ -16,6 +16,8 @@ pub(super) struct Operands {
     matrices: Vec<Matrix>,
     /// How many of them the left body is given.
     of_left: usize,
+    /// Rows of the left operand are windows, whose columns are numbered through all parts.
+    of_windows: bool,
 }
 
 /// An operand and where it is stored.
@@ -48,13 +50,23 @@ impl Operands {
         }
         matrices.push(result);
         matrices.extend(given);
-        Ok(Operands { matrices, of_left })
+        Ok(Operands { matrices, of_left, of_windows: false })
     }
 
-    /// The matmul of these, without bodies.
-    pub(super) fn matmul(&self, parts: &MatMulParts<'_>) -> Matmul {
-        let mut what = Matmul::new(parts.dtype);
-        what.batch = parts.batch.len();
+    /// A convolution's image, weights and result; a window may slide over the image.
+    pub(super) fn of_window(matrices: [Matrix; 3], of_windows: bool) -> Operands {
+        Operands { matrices: matrices.into(), of_left: 0, of_windows }
+    }
+
+    /// The same with another result.
+    pub(super) fn with_result(mut self, result: Matrix) -> Operands {
+        self.matrices[2] = result;
+        self
+    }
+
+    /// The matmul of these, without bodies, of so many dimensions of the batch.
+    pub(super) fn matmul(&self, compute: DType, batch: usize) -> Matmul {
+        let mut what = Matmul { batch, ..Matmul::new(compute) };
         [what.left, what.right, what.result] = [0, 1, 2].map(|i| self.matrices[i].operand);
         let given = |m: &Matrix| Given { dtype: m.operand.dtype, vector: m.operand.vector, span: m.span };
         let (left, right) = self.matrices[3..].split_at(self.of_left);
@@ -73,10 +85,13 @@ impl Operands {
     pub(super) fn uniforms(&self, part: Option<(Extent, Extent)>) -> Vec<UniformArg> {
         let of_left = |i: usize| i == 0 || (3..3 + self.of_left).contains(&i);
         let along = |i: usize, matrix: &Matrix| {
-            part.map(|(each, of_result)| match i {
-                2 => of_result,
+            part.map(|(each, of_result)| match (i, matrix.span) {
+                (0, _) if self.of_windows => Extent::Const(0),
+                (2, _) => of_result,
+                // Parts are whole blocks, unless one block has all of the depth.
+                (_, Span::Columns(block)) => matrix.col * each.floor_div(i64::from(block)),
                 // The depth runs along the columns of the left operand, and the rows of the right one.
-                i if matrix.operand.transposed == of_left(i) => matrix.row * each,
+                _ if matrix.operand.transposed == of_left(i) => matrix.row * each,
                 _ => matrix.col * each,
             })
         };
@@ -149,18 +164,23 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// The sums of one part of the depth, one item of the batch behind the other.
-    pub(super) fn of_scratch(parts: &MatMulParts<'_>) -> Matrix {
-        let vector = vector(DType::F32, [parts.n].into_iter());
-        let operand = Operand { dtype: DType::F32, transposed: false, vector };
-        let (mut batch, mut inside) = (Vec::new(), parts.m * parts.n);
-        for &size in parts.batch.iter().rev() {
-            batch.push(inside);
-            inside = inside * size;
-        }
-        batch.reverse();
-        let (offset, one) = (Extent::Const(0), Extent::Const(1));
-        Matrix { arg: None, operand, span: Span::One, offset, row: parts.n, col: one, batch }
+    /// An operand that is somewhere of the step: elements from row to row and from column to column, and from batch to batch.
+    pub(super) fn at(
+        arg: Arg,
+        operand: Operand,
+        offset: Extent,
+        (row, col): (Extent, Extent),
+        batch: Vec<Extent>,
+    ) -> Matrix {
+        Matrix { arg: Some(arg), operand, span: Span::One, offset, row, col, batch }
+    }
+
+    /// The sums of one part of the depth, of `n` columns: elements from row to row, and from batch to batch.
+    pub(super) fn of_scratch(n: Extent, row: Extent, batch: Vec<Extent>) -> Matrix {
+        // All other strides are multiples of the number of columns.
+        let operand = Operand { dtype: DType::F32, transposed: false, vector: vector(DType::F32, [n].into_iter()) };
+        let (offset, col) = (Extent::Const(0), Extent::Const(1));
+        Matrix { arg: None, operand, span: Span::One, offset, row, col, batch }
     }
 
     /// The values of its uniforms; `along` is the stride of what comes before the batch, if there is such a dimension.

@@ -8,64 +8,31 @@
 //! Scratch is memory that nothing else uses meanwhile. A part's sums are in the order of the depth, and the parts are added in theirs, so bits do not depend on
 //! which workgroup is done first; but they are another chain of sums than that of [`step()`](super::step()), and depend on the number of parts. It is
 //! for devices that may choose their chain.
+//!
+//! A convolution is divided as a matmul is: along taps and channels, its parts beginning anywhere in them. Weights in blocks are divided into whole blocks.
 
 use std::sync::Arc;
 
 use rlx_ir::Extent;
-use rlx_kernel::schedule::{Arg, MatMulParts, Scheduled, StepDesc, Unscheduled, schedule, variants};
+use rlx_kernel::schedule::{Arg, Scheduled, StepDesc, Unscheduled, schedule, variants};
 use rlx_kernel::{Kernel, UniformArg};
 
+use super::launch::{Bound, PartLaunch, PartsLaunch};
 use super::matmul::{Tiling, matmul};
 use super::parts::{Division, FEW_ROWS, Parts};
-use super::step::{parts, tilings_of};
 use super::step_attention;
-use super::step_operands::{Matrix, Operands, add_prologues};
+use super::step_sums::{Divided, StepSums};
 use crate::atom::Arch;
-use crate::ir::Program;
 
-/// What a dispatch of a divided step is bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
-    /// An operand of the step.
-    Operand(Arg),
-    /// The scratch memory, from its first element on.
-    Scratch,
-}
+/// Columns of the smallest tiling, whose rows are [`FEW_ROWS`].
+const TILE_COLS: i64 = 64;
 
-/// A dispatch of a divided step; see [`rlx_kernel::Launch`].
-#[derive(Debug, Clone)]
-pub struct PartLaunch<P> {
-    /// The program or kernel.
-    pub code: Arc<P>,
-    /// What each of its buffers is.
-    pub bindings: Vec<Bound>,
-    /// The value of each of its uniforms.
-    pub uniforms: Vec<UniformArg>,
-    /// How many workgroups.
-    pub groups: Extent,
-}
+/// Rows of the largest tiling that parts have unmeasured, and columns: with larger ones there would be fewer workgroups than were counted.
+const LARGEST: i64 = 64;
 
-/// The dispatches of a divided step.
-#[derive(Debug, Clone)]
-pub struct PartsLaunch {
-    /// What sums over a part.
-    pub parts: PartLaunch<Program>,
-    /// What joins the parts.
-    pub join: PartLaunch<Kernel>,
-    /// How many parts there are. With one, the undivided step does the same with less.
-    pub count: Extent,
-    /// Elements of the scratch memory, each an f32.
-    pub scratch: Extent,
-    /// Rows of the result.
-    pub rows: Extent,
-    /// With more rows than this, the undivided step does it.
-    pub few: u32,
-    /// How the program divides what is no sum.
-    pub tiling: Tiling,
-}
-
-/// The dispatches of a step whose result has few rows, or may have few, and whose sums are long, or may be: divided as `division` says. None for other
-/// steps, and where there would be one part.
+/// The dispatches of a step whose result is small, or may be small, and whose sums are long, or may be: divided as `division` says. Where rows are open, there may
+/// be several, for few rows first; the first whose [`PartsLaunch::most_rows`] are no fewer than a run's is its. All of them have as many parts. None for
+/// other steps, and where there would be one part.
 ///
 /// # Errors
 /// Why there are none for a step that would be divided.
@@ -74,99 +41,104 @@ pub fn step_in_parts(
     step: &StepDesc,
     tiling: Option<&Tiling>,
     division: &Division,
-) -> Scheduled<Option<PartsLaunch>> {
-    match step_attention::parts(step) {
-        Some(attention) => attention?.in_parts(arch, tiling, division),
-        None => matmul_in_parts(arch, &parts(arch, step)?, tiling, division),
+) -> Scheduled<Vec<PartsLaunch>> {
+    if let Some(attention) = step_attention::parts(step) {
+        return Ok(attention?.in_parts(arch, tiling, division)?.into_iter().collect());
     }
-}
-
-/// Whether something of these sizes is worth dividing, as far as they are known.
-pub(super) fn is_divided((rows, few): (Extent, u32), count: Extent) -> bool {
-    rows.as_const().is_none_or(|rows| rows <= i64::from(few)) && count != Extent::Const(1)
-}
-
-fn matmul_in_parts(
-    arch: Arch,
-    parts: &MatMulParts<'_>,
-    tiling: Option<&Tiling>,
-    division: &Division,
-) -> Scheduled<Option<PartsLaunch>> {
-    if parts.is_of_blocks() {
-        // Blocks would begin within parts, and few rows have kernels.
-        return Ok(None);
-    }
-    let few = Extent::Const(i64::from(FEW_ROWS));
-    let rows = parts.m.min(few);
-    let all = parts.batch.iter().fold(Extent::Const(1), |n, &d| n * d);
+    let sums = StepSums::of(arch, step)?;
     // Tiles of the smallest tiling, so that no tiling is divided otherwise.
-    let divided = Parts::of(parts.k, parts.n.ceil_div(TILE_COLS) * all, division.units, division.least_depth);
-    if !is_divided((parts.m, FEW_ROWS), divided.count) {
-        return Ok(None);
+    let tiles = sums.m.ceil_div(i64::from(FEW_ROWS)) * sums.n.ceil_div(TILE_COLS) * sums.matrices();
+    let parts = Parts::in_multiples(
+        sums.k,
+        tiles,
+        (division.units, division.least_depth),
+        sums.multiple_of_parts(),
+    );
+    if parts.count == Extent::Const(1) {
+        return Ok(Vec::new());
     }
-    let refused = |why: String| Unscheduled(why);
-    let tiling = tiling.copied().or_else(|| tilings_of(arch, parts, (rows, parts.n)).first().copied());
-    let tiling = tiling.ok_or_else(|| refused("no tilings".to_owned()))?;
-    let operands = Operands::of(parts, Matrix::of_scratch(parts))?;
-    let mut what = operands.matmul(parts);
-    (what.parts, what.batch) = (true, 1 + parts.batch.len());
-
-    let sizes = [parts.m, parts.n, parts.k, divided.count].into_iter().chain(parts.batch.iter().copied());
-    let mut uniforms: Vec<UniformArg> = sizes.map(UniformArg::Extent).collect();
-    uniforms.extend(operands.uniforms(Some((divided.each, parts.m * parts.n * all))));
-    uniforms.push(UniformArg::Extent(divided.each));
-    let bindings = operands.bindings();
-    // A body reads no buffer, so it does not matter what stands for the scratch memory.
-    let bound: Vec<Arg> = bindings.iter().map(|arg| arg.unwrap_or(Arg::Output(0))).collect();
-    add_prologues(parts, &mut what, &bound, &uniforms)?;
-    let program = matmul(arch, &what, &tiling).map_err(|e| refused(e.to_string()))?;
-    let (tm, tn, _) = tiling.tile;
-    let tiles = parts.m.ceil_div(i64::from(tm)) * parts.n.ceil_div(i64::from(tn));
-    let most = rows * TILE_COLS * divided.most;
-    Ok(Some(PartsLaunch {
-        parts: PartLaunch {
-            code: Arc::new(program),
-            bindings: bindings.into_iter().map(|arg| arg.map_or(Bound::Scratch, Bound::Operand)).collect(),
-            uniforms,
-            groups: tiles * all * divided.count,
-        },
-        join: join(parts, divided.count)?,
-        count: divided.count,
-        scratch: (divided.count * all * rows * parts.n).min(most),
-        rows: parts.m,
-        few: FEW_ROWS,
-        tiling,
-    }))
+    let tilings = match tiling {
+        Some(&tiling) => vec![(tiling, None)],
+        None => suited(arch, &sums)?,
+    };
+    tilings.into_iter().map(|tiling| sums.in_parts(arch, tiling, &parts)).collect()
 }
 
-/// Columns of the smallest tiling.
-const TILE_COLS: i64 = 64;
+/// The tilings that suit parts of a result, each with the most rows that it is for: known rows have one, others one for few and one for more.
+fn suited(arch: Arch, sums: &StepSums<'_>) -> Scheduled<Vec<(Tiling, Option<u32>)>> {
+    let of = |rows: Extent| {
+        let size = (rows, sums.n.min(LARGEST));
+        let first = sums.tilings(arch, size).first().copied();
+        first.ok_or_else(|| Unscheduled("no tilings".to_owned()))
+    };
+    let most = of(match sums.m.as_const() {
+        Some(rows) => Extent::Const(rows.min(LARGEST)),
+        None => Extent::Const(LARGEST),
+    })?;
+    let few = of(Extent::Const(i64::from(FEW_ROWS)))?;
+    let open = sums.m.as_const().is_none() && few != most;
+    Ok(open.then_some((few, Some(FEW_ROWS))).into_iter().chain([(most, None)]).collect())
+}
 
-/// The kernel that adds up the parts of a matmul.
-fn join(parts: &MatMulParts<'_>, count: Extent) -> Scheduled<PartLaunch<Kernel>> {
-    let joined = parts.joined(count)?;
-    let variant = variants(&joined.step)?.first().copied();
-    let variant = variant.ok_or_else(|| Unscheduled("no variants".to_owned()))?;
-    let mut launches = schedule(&joined.step, variant)?;
-    let (Some(launch), true) = (launches.pop(), launches.is_empty()) else {
-        return Err(Unscheduled("several kernels that join parts".to_owned()));
-    };
-    // The sums are the first input, the others are some of the step's.
-    let bound = |arg: Arg| match arg {
-        Arg::Input(i) => match i.checked_sub(1).and_then(|i| joined.inputs.get(i)) {
-            Some(&original) => Bound::Operand(Arg::Input(original)),
-            None => Bound::Scratch,
-        },
-        output @ Arg::Output(_) => Bound::Operand(output),
-    };
-    let uniform = |uniform: &UniformArg| match *uniform {
-        UniformArg::Base { operand, offset } => match bound(operand) {
-            Bound::Operand(operand) => UniformArg::Base { operand, offset },
-            Bound::Scratch => UniformArg::Extent(offset),
-        },
-        extent @ UniformArg::Extent(_) => extent,
-    };
-    let bindings = launch.bindings.iter().map(|&arg| bound(arg)).collect();
-    let uniforms = launch.uniforms.iter().map(uniform).collect();
-    Ok(PartLaunch { code: launch.kernel, bindings, uniforms, groups: launch.groups })
+impl StepSums<'_> {
+    fn in_parts(
+        &self,
+        arch: Arch,
+        (tiling, most_rows): (Tiling, Option<u32>),
+        parts: &Parts,
+    ) -> Scheduled<PartsLaunch> {
+        let operands = self.operands_of_parts()?;
+        let divided = Divided { count: parts.count, each: parts.each };
+        let (mut what, uniforms) = self.matmul(&operands, Some(divided));
+        let bindings = operands.bindings();
+        // A body reads no buffer, so it does not matter what stands for the scratch memory.
+        let bound: Vec<Arg> = bindings.iter().map(|arg| arg.unwrap_or(Arg::Output(0))).collect();
+        self.add_prologues(&mut what, &bound, &uniforms)?;
+        let program = matmul(arch, &what, &tiling).map_err(|e| Unscheduled(e.to_string()))?;
+        // No more results than those of the tiles that were counted.
+        let most = parts.most * i64::from(FEW_ROWS) * TILE_COLS;
+        Ok(PartsLaunch {
+            parts: PartLaunch {
+                code: Arc::new(program),
+                bindings: bindings.into_iter().map(|arg| arg.map_or(Bound::Scratch, Bound::Operand)).collect(),
+                uniforms,
+                groups: self.groups(&tiling) * parts.count,
+            },
+            join: self.join(parts.count)?,
+            count: parts.count,
+            scratch: (parts.count * self.results()).min(most),
+            rows: self.m,
+            most_rows,
+            tiling,
+        })
+    }
+
+    /// The kernel that adds up the parts.
+    fn join(&self, count: Extent) -> Scheduled<PartLaunch<Kernel>> {
+        let joined = self.joined(count)?;
+        let variant = variants(&joined.step)?.first().copied();
+        let variant = variant.ok_or_else(|| Unscheduled("no variants".to_owned()))?;
+        let mut launches = schedule(&joined.step, variant)?;
+        let (Some(launch), true) = (launches.pop(), launches.is_empty()) else {
+            return Err(Unscheduled("several kernels that join parts".to_owned()));
+        };
+        // The sums are the first input, the others are some of the step's.
+        let bound = |arg: Arg| match arg {
+            Arg::Input(i) => match i.checked_sub(1).and_then(|i| joined.inputs.get(i)) {
+                Some(&original) => Bound::Operand(Arg::Input(original)),
+                None => Bound::Scratch,
+            },
+            output @ Arg::Output(_) => Bound::Operand(output),
+        };
+        let uniform = |uniform: &UniformArg| match *uniform {
+            UniformArg::Base { operand, offset } => match bound(operand) {
+                Bound::Operand(operand) => UniformArg::Base { operand, offset },
+                Bound::Scratch => UniformArg::Extent(offset),
+            },
+            extent @ UniformArg::Extent(_) => extent,
+        };
+        let bindings = launch.bindings.iter().map(|&arg| bound(arg)).collect();
+        let uniforms = launch.uniforms.iter().map(uniform).collect();
+        Ok(PartLaunch { code: launch.kernel, bindings, uniforms, groups: launch.groups })
+    }
 }

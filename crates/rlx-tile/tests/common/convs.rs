@@ -137,6 +137,29 @@ impl ConvCase {
         ConvCase { arch, tiling, what, sizes, counts, extents, bias, values }
     }
 
+    /// The same in parts of the depth, a step of the tiling each, without what is behind it: what is stored are the sums of each part.
+    #[must_use]
+    pub fn in_parts(mut self) -> ConvCase {
+        let (each, m, n) = (self.tiling.tile.2 as i32, self.sizes.m, self.sizes.n);
+        let (what, sizes) = (&mut self.what, &mut self.sizes);
+        self.values.truncate(3);
+        what.buffers.clear();
+        (what.epilogue, self.bias) = (None, false);
+        let vector = [4, 2, 1].into_iter().find(|v| n % v == 0).unwrap_or(1) as u32;
+        what.result = Operand { dtype: DType::F32, transposed: false, vector };
+        (what.parts, what.batch) = (true, what.batch + 1);
+        let (count, groups) = ((sizes.k + each - 1) / each, self.counts[1]);
+        // The columns of windows are numbered through all parts.
+        sizes.left.batch.insert(0, 0);
+        sizes.right.batch.insert(0, each);
+        let batch = if groups > 1 { vec![m * groups * n, n] } else { vec![m * n] };
+        sizes.result = Strides { base: 0, row: groups * n, col: 1, batch };
+        sizes.batch.insert(0, count);
+        sizes.part = each;
+        self.values[2] = vec![CANARY; (count * groups * m * n) as usize];
+        self
+    }
+
     pub fn program(&self) -> Program {
         matmul(self.arch, &self.what, &self.tiling).unwrap_or_else(|e| panic!("{e}\n{}", self.describe()))
     }
@@ -175,15 +198,20 @@ impl ConvCase {
         let got = |at: usize| decode(dtype, &result[at * dtype.size_bytes()..]);
         let mut seen = vec![false; self.values[2].len()];
         let ([_, groups, _, filters], s) = (self.counts, &self.sizes.result);
-        for (group, row) in (0..groups).flat_map(|group| (0..self.sizes.m).map(move |row| (group, row))) {
+        let (parts, of_part) = match self.what.parts {
+            true => (self.sizes.batch[0], s.batch[0]),
+            false => (1, 0),
+        };
+        let all = (0..parts).flat_map(|part| (0..groups).map(move |group| (part, group)));
+        for ((part, group), row) in all.flat_map(|of| (0..self.sizes.m).map(move |row| (of, row))) {
             for filter in 0..filters {
-                let at = (s.base + row * s.row + group * filters + filter) as usize;
+                let at = (s.base + part * of_part + row * s.row + group * filters + filter) as usize;
                 seen[at] = true;
-                let (want, error) = self.reference(group, row, filter);
+                let (want, error) = self.reference(part, group, row, filter);
                 let got = got(at);
                 assert!(
                     (got - want).abs() <= error,
-                    "group {group} row {row} filter {filter}: {got}, not {want} ± {error}\n{}",
+                    "part {part} group {group} row {row} filter {filter}: {got}, not {want} ± {error}\n{}",
                     self.describe()
                 );
             }
@@ -204,13 +232,14 @@ impl ConvCase {
         (rest, first)
     }
 
-    /// A result and how far from it rounding may lead.
-    fn reference(&self, group: i32, row: i32, filter: i32) -> (f64, f64) {
+    /// A result, or the sum of a part, and how far from it rounding may lead.
+    fn reference(&self, part: i32, group: i32, row: i32, filter: i32) -> (f64, f64) {
         let ([_, _, channels, filters], window) = (self.counts, &self.what.window);
         let (image, first) = self.window_of(row);
         let (left, right) = (&self.sizes.left, &self.sizes.right);
         let (mut sum, mut size) = (0.0, 0.0);
-        for k in 0..self.sizes.k {
+        let each = if self.what.parts { self.sizes.part } else { self.sizes.k };
+        for k in (part * each..self.sizes.k).take(each as usize) {
             let (mut tap, channel) = (k / channels, k % channels);
             let mut at = Some(left.base + image * left.row + (group * channels + channel) * left.col);
             for i in (0..window.len()).rev() {

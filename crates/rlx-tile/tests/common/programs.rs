@@ -42,10 +42,10 @@ pub fn programs() -> Vec<(String, Program)> {
             batch: 2,
             ..plain.clone()
         };
-        // Few rows by parts of the depth, whose sums are f32.
+        // Small results by parts of the depth, whose sums are f32.
         let sums = of(DType::F32, plain.result.vector.min(4));
         let parts = Matmul { parts: true, batch: 1, result: sums, ..plain.clone() };
-        add(&parts, &tilings(arch)[5], "nn.parts");
+        [2, 5].into_iter().for_each(|i| add(&parts, &tilings(arch)[i], "nn.parts"));
         add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
         convolutions(&plain, &mut |what, number, suffix| add(what, &tilings(arch)[number], suffix));
@@ -54,6 +54,9 @@ pub fn programs() -> Vec<(String, Program)> {
             computed.iter().for_each(|t| add(&by_blocks(plain.clone(), DType::U4), t, "nt.u4_blocks"));
             [0, 2, 5].iter().for_each(|&i| add(&gated(plain.clone()), &computed[i], "nn.gated"));
             add(&by_blocks(plain.clone(), DType::I8), tiling, "nt.i8_blocks");
+            [2, 5].into_iter().for_each(|i| {
+                add(&by_blocks(parts.clone(), DType::U4), &computed[i], "nt.u4_blocks.parts");
+            });
         }
     }
     for dtype in [DType::F16, DType::BF16] {
@@ -83,7 +86,12 @@ fn convolutions(plain: &Matmul, add: &mut dyn FnMut(&Matmul, usize, &str)) {
     let few =
         Matmul { left: Operand { vector: 1, ..plain.left }, right: weights(1), ..of(vec![slide(7, 2); 2]) };
     add(&few, 2, "conv7x7.nt.odd");
-    add(&gelu(three), 0, "conv3x3.nt.bias_gelu");
+    add(&gelu(three.clone()), 0, "conv3x3.nt.bias_gelu");
+    // Small results by parts of the depth, whose sums are f32.
+    let result = Operand { dtype: DType::F32, vector: plain.result.vector.min(4), ..plain.result };
+    [2, 5].into_iter().for_each(|number| {
+        add(&Matmul { parts: true, batch: 1, result, ..three.clone() }, number, "conv3x3.nt.parts");
+    });
 }
 
 /// Attentions by name, such as `sm_80.bf16.attention.128.q64.k64.w4.s2.causal`: sizes of heads, every tiling of one of them, and each mask.

@@ -52,9 +52,14 @@ impl Body<'_> {
         let Some(window) = &v.window else { return self.address(view, at) };
         let col = if at == 0 { "col".to_string() } else { format!("(col + {at})") };
         let (mut tap, channel) = (format!("tap{at}"), format!("channel{at}"));
+        let numbered = match (v.cols, at) {
+            (Size::Part { each, .. }, 0) => format!("(col + n0 * d{each})"),
+            (Size::Part { each, .. }, _) => format!("(col + {at} + n0 * d{each})"),
+            _ => col.clone(),
+        };
         match window.taps() {
-            1 => self.line(&format!("const int {channel} = {col};")),
-            _ => self.divide(&col, window.channels, &tap, &channel),
+            1 => self.line(&format!("const int {channel} = {numbered};")),
+            _ => self.divide(&numbered, window.channels, &tap, &channel),
         }
         let mut address = format!("g{} + (i64)image * {}", view.0, size(v.row_stride));
         let mut inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));

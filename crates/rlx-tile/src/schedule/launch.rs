@@ -1,0 +1,68 @@
+//! Dispatches of steps: a tile program that does all of a step, or one for parts of its sums and a kernel that joins them.
+
+use std::sync::Arc;
+
+use rlx_ir::Extent;
+use rlx_kernel::schedule::Arg;
+use rlx_kernel::{Kernel, UniformArg};
+
+use super::matmul::Tiling;
+use crate::ir::Program;
+
+/// One dispatch of a tile program; see [`rlx_kernel::Launch`].
+#[derive(Debug, Clone)]
+pub struct StepLaunch {
+    /// The program.
+    pub program: Arc<Program>,
+    /// The operand of each of the program's buffers. Each is bound from where a multiple of 16 bytes is.
+    pub bindings: Vec<Arg>,
+    /// The value of each of its uniforms.
+    pub uniforms: Vec<UniformArg>,
+    /// How many workgroups.
+    pub groups: Extent,
+    /// How the program divides the result.
+    pub tiling: Tiling,
+    /// Rows and columns of the result.
+    pub size: (Extent, Extent),
+}
+
+/// What a dispatch of a divided step is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// An operand of the step.
+    Operand(Arg),
+    /// The scratch memory, from its first element on.
+    Scratch,
+}
+
+/// A dispatch of a divided step; see [`rlx_kernel::Launch`].
+#[derive(Debug, Clone)]
+pub struct PartLaunch<P> {
+    /// The program or kernel.
+    pub code: Arc<P>,
+    /// What each of its buffers is.
+    pub bindings: Vec<Bound>,
+    /// The value of each of its uniforms.
+    pub uniforms: Vec<UniformArg>,
+    /// How many workgroups.
+    pub groups: Extent,
+}
+
+/// The dispatches of a divided step.
+#[derive(Debug, Clone)]
+pub struct PartsLaunch {
+    /// What sums over a part.
+    pub parts: PartLaunch<Program>,
+    /// What joins the parts.
+    pub join: PartLaunch<Kernel>,
+    /// How many parts there are. With one, the undivided step does the same with less.
+    pub count: Extent,
+    /// Elements of the scratch memory, each an f32.
+    pub scratch: Extent,
+    /// Rows of the result.
+    pub rows: Extent,
+    /// It is for no more rows than this, where there is a number: more are for larger tiles, or for the undivided step.
+    pub most_rows: Option<u32>,
+    /// How the program divides what is no sum.
+    pub tiling: Tiling,
+}
