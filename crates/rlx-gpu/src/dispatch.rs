@@ -98,9 +98,10 @@ impl Choice {
             let tilings = tiles.whole.iter().map(|(_, launch)| launch.tiling).collect();
             (tilings, (table.add(first.size.0), table.add(first.size.1)))
         });
-        let parts = tiles.parts.iter().map(|StepParts { launch: of, .. }| {
-            (table.add(of.rows), of.most_rows, table.add(of.count))
-        });
+        let parts = tiles
+            .parts
+            .iter()
+            .map(|StepParts { launch: of, .. }| (table.add(of.rows), of.most_rows, table.add(of.count)));
         Choice { whole, parts: parts.collect() }
     }
 

@@ -274,9 +274,9 @@ pub fn name(
     let name = name_of(units.arch, &launches.first()?.tiling);
     let prepared = |o: &Operand| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared;
     let of_init = of.outputs.iter().any(prepared);
-    let parts = division.filter(|_| !of_init).map_or_else(Vec::new, |division| {
-        in_parts(of, lir, None, (units, target), division)
-    });
+    let parts = division
+        .filter(|_| !of_init)
+        .map_or_else(Vec::new, |division| in_parts(of, lir, None, (units, target), division));
     Some(match parts.first() {
         Some(parts) if is_always_taken(parts) => {
             format!("{}.parts{}", name_of(units.arch, &parts.tiling), parts.count)
@@ -295,13 +295,7 @@ struct Chosen {
 }
 
 /// The dispatches of a step of which one is to be chosen for the numbers of a run: the one that a tuning names, else what suits its sizes.
-fn chosen(
-    of: &Step,
-    lir: &LirModule,
-    units: MatrixUnits,
-    limits: &DeviceLimits,
-    tuning: &Tuning,
-) -> Chosen {
+fn chosen(of: &Step, lir: &LirModule, units: MatrixUnits, limits: &DeviceLimits, tuning: &Tuning) -> Chosen {
     let mut all = launches(of, lir, units, limits).map(|(_, launch)| launch);
     let key = if tuning.is_empty() { None } else { tuning_key(of, lir, units, limits).flatten() };
     match key.filter(|key| tuning.knows(key)) {

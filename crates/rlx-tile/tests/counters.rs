@@ -48,11 +48,8 @@ fn counted(program: &Program) -> Counters {
     uniforms.extend(std::iter::repeat_n(BATCH, batch));
     // Parts of the depth are neighbours, each has sums of its own.
     let along_rows = rows[1] == n;
-    let parts = program.name.ends_with(".parts").then_some([
-        PART,
-        if along_rows { PART * n } else { PART },
-        result,
-    ]);
+    let parts =
+        program.name.ends_with(".parts").then_some([PART, if along_rows { PART * n } else { PART }, result]);
     for (i, (row, all)) in rows.into_iter().zip([left, right, result]).enumerate() {
         uniforms.extend([0, row, 1]);
         let strides = (0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32));
@@ -97,11 +94,8 @@ fn counted_conv(program: &Program) -> Counters {
     uniforms.extend(parts.then_some(count).or(grouped.then_some(groups)));
     let results = rows * groups * filters;
     // From group to group, or from part to part.
-    let operands = [
-        (step, channels, 0),
-        (depth, filters * depth, PART),
-        (groups * filters, filters, results),
-    ];
+    let operands =
+        [(step, channels, 0), (depth, filters * depth, PART), (groups * filters, filters, results)];
     for (row, group, part) in operands {
         uniforms.extend([0, row, 1]);
         uniforms.extend(parts.then_some(part).or(grouped.then_some(group)));

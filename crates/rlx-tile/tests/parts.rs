@@ -168,7 +168,8 @@ fn random_long_convolutions_agree_with_the_oracle() {
 
 #[test]
 fn all_tilings_of_an_architecture_give_the_same_bits() {
-    let kinds = [(of_matmul as fn(&mut Gen, DType, u64) -> Compiled, false), (of_blocks, true), (of_conv, false)];
+    let kinds =
+        [(of_matmul as fn(&mut Gen, DType, u64) -> Compiled, false), (of_blocks, true), (of_conv, false)];
     for (arch, (of, computed)) in ARCHS.into_iter().flat_map(|arch| kinds.map(|kind| (arch, kind))) {
         let mut cases = 0;
         for seed in 0..16 {

@@ -120,7 +120,8 @@ impl Body<'_> {
     }
 
     fn finish(mut self) -> Scheduled<Joined> {
-        let outputs = self.step.graph.outputs.iter().map(|&id| self.made(id)).collect::<Scheduled<Vec<_>>>()?;
+        let outputs =
+            self.step.graph.outputs.iter().map(|&id| self.made(id)).collect::<Scheduled<Vec<_>>>()?;
         self.out.set_outputs(outputs);
         let (name, outputs) = (self.out.name.clone(), self.step.outputs.clone());
         let step = StepDesc { name, graph: self.out, inputs: self.operands, outputs, raw: false };

@@ -178,7 +178,8 @@ impl Matrix {
     /// The sums of one part of the depth, of `n` columns: elements from row to row, and from batch to batch.
     pub(super) fn of_scratch(n: Extent, row: Extent, batch: Vec<Extent>) -> Matrix {
         // All other strides are multiples of the number of columns.
-        let operand = Operand { dtype: DType::F32, transposed: false, vector: vector(DType::F32, [n].into_iter()) };
+        let operand =
+            Operand { dtype: DType::F32, transposed: false, vector: vector(DType::F32, [n].into_iter()) };
         let (offset, col) = (Extent::Const(0), Extent::Const(1));
         Matrix { arg: None, operand, span: Span::One, offset, row, col, batch }
     }

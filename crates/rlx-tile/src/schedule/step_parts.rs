@@ -48,12 +48,8 @@ pub fn step_in_parts(
     let sums = StepSums::of(arch, step)?;
     // Tiles of the smallest tiling, so that no tiling is divided otherwise.
     let tiles = sums.m.ceil_div(i64::from(FEW_ROWS)) * sums.n.ceil_div(TILE_COLS) * sums.matrices();
-    let parts = Parts::in_multiples(
-        sums.k,
-        tiles,
-        (division.units, division.least_depth),
-        sums.multiple_of_parts(),
-    );
+    let parts =
+        Parts::in_multiples(sums.k, tiles, (division.units, division.least_depth), sums.multiple_of_parts());
     if parts.count == Extent::Const(1) {
         return Ok(Vec::new());
     }
@@ -100,7 +96,10 @@ impl StepSums<'_> {
         Ok(PartsLaunch {
             parts: PartLaunch {
                 code: Arc::new(program),
-                bindings: bindings.into_iter().map(|arg| arg.map_or(Bound::Scratch, Bound::Operand)).collect(),
+                bindings: bindings
+                    .into_iter()
+                    .map(|arg| arg.map_or(Bound::Scratch, Bound::Operand))
+                    .collect(),
                 uniforms,
                 groups: self.groups(&tiling) * parts.count,
             },

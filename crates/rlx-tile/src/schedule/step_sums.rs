@@ -65,7 +65,9 @@ impl<'s> StepSums<'s> {
         let parts = MatMulParts::of(step)?;
         let (m, n, k, dtype) = (parts.m, parts.n, parts.k, parts.dtype);
         match multiplies(arch, dtype) {
-            true => Ok(StepSums { m, n, k, batch: parts.batch.clone(), dtype, around: Around::MatMul(parts) }),
+            true => {
+                Ok(StepSums { m, n, k, batch: parts.batch.clone(), dtype, around: Around::MatMul(parts) })
+            }
             false => Err(Unscheduled(format!("{} has no matrix instruction of {dtype}", arch.name()))),
         }
     }
@@ -100,9 +102,7 @@ impl<'s> StepSums<'s> {
     /// What is multiplied, with the result of the step.
     fn operands(&self) -> Scheduled<Operands> {
         match &self.around {
-            Around::MatMul(parts) => {
-                Operands::of(parts, Matrix::of(&parts.result()?, (self.m, self.n))?)
-            }
+            Around::MatMul(parts) => Operands::of(parts, Matrix::of(&parts.result()?, (self.m, self.n))?),
             Around::Conv(conv) => Ok(conv.operands()),
         }
     }
@@ -120,7 +120,8 @@ impl<'s> StepSums<'s> {
             }
             Around::Conv(conv) => {
                 // Filters of all groups are neighbours, as in the result.
-                let scratch = Matrix::of_scratch(self.n, self.n * self.matrices(), vec![self.n; self.batch.len()]);
+                let scratch =
+                    Matrix::of_scratch(self.n, self.n * self.matrices(), vec![self.n; self.batch.len()]);
                 Ok(conv.operands().with_result(scratch))
             }
         }
@@ -146,7 +147,12 @@ impl<'s> StepSums<'s> {
     ///
     /// # Errors
     /// A body that cannot be written.
-    pub(super) fn add_prologues(&self, what: &mut Matmul, bindings: &[Arg], uniforms: &[UniformArg]) -> Scheduled<()> {
+    pub(super) fn add_prologues(
+        &self,
+        what: &mut Matmul,
+        bindings: &[Arg],
+        uniforms: &[UniformArg],
+    ) -> Scheduled<()> {
         match &self.around {
             Around::MatMul(parts) => add_prologues(parts, what, bindings, uniforms),
             Around::Conv(_) => Ok(()),
