@@ -92,7 +92,9 @@ fn parts_of_a_window_are_its_columns_behind_those_before() {
         assert!(program.name.ends_with(".parts"), "{}", program.name);
         case.check(&case.interpret(&program).unwrap().0.0.swap_remove(2));
         // Without the parts before, or with another size of parts than the weights have, it is something else.
-        for change in [|case: &mut ConvCase| case.sizes.part += 8, |case| case.sizes.right.batch[0] += 8] {
+        for change in
+            [|case: &mut ConvCase| case.sizes.part += 8, |case: &mut ConvCase| case.sizes.right.batch[0] += 8]
+        {
             let mut wrong = small(arch).in_parts();
             change(&mut wrong);
             let result = wrong.interpret(&program).map(|(pools, _)| pools.0[2].clone());

@@ -7,7 +7,7 @@ use common::compiled::{ARCHS, Compiled, dtypes};
 use common::prologue_graphs::{random_blocks, values};
 use rlx_ir::oracle;
 use rlx_ir::testing::{Gen, random_bindings, random_conv};
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, Value, text};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, Node, Op, Value, text};
 use rlx_kernel::interp::{Binding, StepRun, dispatch};
 use rlx_opt::CompileOptions;
 use rlx_tile::schedule::{Bound, Division, PartLaunch, Tiling, computed_tilings, step_in_parts, tilings};
@@ -108,7 +108,7 @@ fn long_matmul(g: &mut Gen, dtype: DType) -> Graph {
     text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Random graphs until so many were divided. Sums of less than two parts are whole: they are left out, and so few that most are divided.
+/// Random graphs until so many were divided: sums of less than two parts are whole, and left out.
 fn random_steps(of: fn(&mut Gen, DType, u64) -> Compiled, counts: &[i64]) {
     let cases = if std::env::var_os("RLX_TEST_ALL").is_some() { 4 * CASES } else { CASES };
     for arch in ARCHS {
@@ -144,8 +144,19 @@ fn of_blocks(g: &mut Gen, dtype: DType, seed: u64) -> Compiled {
     Compiled::of(graph, values, CompileOptions::default())
 }
 
+/// A convolution of a depth that has several parts.
 fn of_conv(g: &mut Gen, dtype: DType, seed: u64) -> Compiled {
-    let graph = random_conv(g, dtype);
+    let depth = |graph: &Graph| {
+        let of =
+            |node: &Node| graph.shape(node.inputs[1]).static_dims().map(|dims| dims[1..].iter().product());
+        graph.nodes().iter().find(|node| matches!(node.op, Op::Conv { .. })).and_then(of).unwrap_or(0usize)
+    };
+    let graph = loop {
+        let graph = random_conv(g, dtype);
+        if depth(&graph) > 64 {
+            break graph;
+        }
+    };
     let values = random_bindings(&graph, &DimBinding::new(), seed);
     oracle::bind_dims(&graph, &values).unwrap();
     Compiled::of(graph, values, CompileOptions::default())

@@ -15,7 +15,6 @@ use rlx_ir::{DType, Graph, Node, Op, Value};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::Executable;
 use rlx_opt::{Claim, CompileOptions, CompilePipeline, PoolSpec, Target};
-use rlx_tile::Arch;
 use rlx_tile::schedule::computed_tilings;
 
 /// Random graphs of each kind for each architecture.
