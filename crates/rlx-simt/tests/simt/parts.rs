@@ -115,7 +115,7 @@ fn sizes_decide(graph: &Graph, size: impl Fn(usize) -> Bindings, sizes: &[(usize
         let (lir_strict, _) = module(graph, &backend, &strict());
         let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
         let mut whole = backend.compile(lir_strict, &strict()).unwrap();
-        let (mut of_whole, mut differs) = (None, false);
+        let mut of_whole = None;
         for &(count, in_parts) in sizes {
             let bindings = size(count);
             check(graph, &bindings, &mut *exec, &format!("{device} {ordinal}: {count}"));
@@ -123,7 +123,6 @@ fn sizes_decide(graph: &Graph, size: impl Fn(usize) -> Bindings, sizes: &[(usize
             let same = run(&mut *exec, &bindings).unwrap() == run(&mut *whole, &bindings).unwrap();
             // Of large results, all are one chain of sums under both; of small ones, some are rounded to other numbers.
             assert!(same || in_parts, "{device} {ordinal}: {count}");
-            differs |= !same;
             let calls = calls_of_first_run(&lir, &bindings, &backend);
             assert_eq!(
                 calls - *of_whole.get_or_insert(calls),
@@ -131,7 +130,6 @@ fn sizes_decide(graph: &Graph, size: impl Fn(usize) -> Bindings, sizes: &[(usize
                 "{device} {ordinal}: {count}"
             );
         }
-        assert!(differs, "{device} {ordinal}: all are as if nothing were divided");
     }
 }
 
