@@ -26,7 +26,7 @@ pub use matmul::{
     Given, Matmul, Operand, Sizes, Strides, Tiling, computed_tilings, large_tilings, matmul, tilings,
 };
 pub use matmul_groups::{group_tilings, matmul_groups, packings};
-pub use parts::{Division, FEW_QUERIES, FEW_ROWS, Parts};
+pub use parts::{Division, Parts};
 pub use step::{step, step_tilings};
 pub use step_conv::convolves;
 pub use step_parts::step_in_parts;

@@ -35,10 +35,10 @@ const LEAST_KEYS: i64 = 256;
 pub(super) const MULTIPLE: i64 = 64;
 
 /// Rows of the smallest tile.
-pub const FEW_ROWS: u32 = 16;
+pub(super) const FEW_ROWS: u32 = 16;
 
 /// The most rows of an attention that is divided: queries of all heads that share keys, which are many where all heads do.
-pub const FEW_QUERIES: u32 = 64;
+pub(super) const FEW_QUERIES: u32 = 64;
 
 /// What decides how many parts there are, besides sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
