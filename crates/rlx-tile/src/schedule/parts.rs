@@ -115,6 +115,24 @@ mod tests {
         assert_eq!(of(1023, 1), (1, 1024));
         assert_eq!(of(0, 1), (1, 64));
         assert_eq!(of(4096, 0), (8, 512));
+        // The last layers of ResNet-50: 49 places by 512 filters, and 196 by 256, of windows of 3×3.
+        assert_eq!(of(9 * 512, 4 * 8), (9, 512));
+        assert_eq!(of(9 * 256, 13 * 4), (4, 576));
+    }
+
+    #[test]
+    fn parts_are_multiples_of_blocks() {
+        let of = |whole, multiple| {
+            let parts =
+                Parts::in_multiples(Extent::Const(whole), Extent::Const(64), (108, LEAST_DEPTH), multiple);
+            (parts.count.as_const().unwrap(), parts.each.as_const().unwrap())
+        };
+        assert_eq!(of(4096, 64), (7, 640));
+        assert_eq!(of(4096, 256), (6, 768));
+        assert_eq!(of(4096, 1024), (4, 1024));
+        assert_eq!(of(1152, 192), (2, 576));
+        // A block that is longer than a part would be.
+        assert_eq!(of(4096, 4096), (1, 4096));
     }
 
     #[test]
