@@ -166,6 +166,7 @@ fn products_windows_and_attention() {
         num_heads: 2,
         head_dim: 4,
         mask: MaskKind::None,
+        window: None,
         scale: None,
         unseen: Unseen::Zero,
     };
@@ -180,6 +181,7 @@ fn products_windows_and_attention() {
         num_heads: 2,
         head_dim: 4,
         mask: MaskKind::Custom,
+        window: None,
         scale: None,
         unseen: Unseen::Zero,
     };

@@ -94,8 +94,14 @@ impl Case {
             inputs.push(graph.input("mask", Shape::from_dims(&dims, DType::Bool)));
         }
         let mask = if self.masked { MaskKind::Custom } else { MaskKind::Causal };
-        let attention =
-            Op::Attention { num_heads: 2 * HEADS, head_dim: SIZE, mask, scale: None, unseen: Unseen::Zero };
+        let attention = Op::Attention {
+            num_heads: 2 * HEADS,
+            head_dim: SIZE,
+            mask,
+            window: None,
+            scale: None,
+            unseen: Unseen::Zero,
+        };
         let y = graph.try_add(attention, &inputs).unwrap();
         graph.set_outputs(vec![y]);
         graph
@@ -260,6 +266,7 @@ fn keys_of(table: &[usize], axis: usize, indices: &[usize]) -> Graph {
         num_heads: 2 * HEADS,
         head_dim: SIZE,
         mask: MaskKind::None,
+        window: None,
         scale: None,
         unseen: Unseen::Zero,
     };
@@ -276,8 +283,14 @@ fn scores_of_more_rows_than_memory_are_an_error() {
     let (q, x) = (graph.input("q", one.clone()), graph.input("x", one));
     let to = [1, 1, 1 << 40, 1].map(Dim::Static).to_vec();
     let keys = graph.try_add(Op::Expand { to }, &[x]).unwrap();
-    let attention =
-        Op::Attention { num_heads: 1, head_dim: 1, mask: MaskKind::None, scale: None, unseen: Unseen::Zero };
+    let attention = Op::Attention {
+        num_heads: 1,
+        head_dim: 1,
+        mask: MaskKind::None,
+        window: None,
+        scale: None,
+        unseen: Unseen::Zero,
+    };
     let y = graph.try_add(attention, &[q, keys, keys]).unwrap();
     graph.set_outputs(vec![y]);
     let mut bindings = Bindings::default();

@@ -290,6 +290,7 @@ fn long_attention_rows_are_masked_in_vectors() {
         num_heads: 6,
         head_dim: 4,
         mask: rlx_ir::op::MaskKind::Custom,
+        window: None,
         scale: None,
         unseen: rlx_ir::op::Unseen::Zero,
     };

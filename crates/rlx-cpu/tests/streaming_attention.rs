@@ -67,6 +67,7 @@ impl Case {
             num_heads: HEADS,
             head_dim: d,
             mask: self.kind,
+            window: None,
             scale: self.scale,
             unseen: self.unseen,
         };

@@ -140,7 +140,7 @@ mod tests {
               %1 = Input {name="scale"} : [s] f32
               %2 = Input {name="shift"} : [t] f32
               %3 = LayerNorm(%0, %1, %2) {axis=-1, eps=0.1} : [3, 5, 8] f32
-              %4 = Attention(%3, %3, %3) {num_heads=2, head_dim=4, mask=Causal, scale=none, unseen=Zero} : [3, 5, 8] f32
+              %4 = Attention(%3, %3, %3) {num_heads=2, head_dim=4, mask=Causal, window=none, scale=none, unseen=Zero} : [3, 5, 8] f32
               return %4
             }"#,
         );

@@ -140,8 +140,14 @@ fn the_report_says_native_where_there_is_a_kernel_and_decomposed_where_there_is_
     // Read by the attention, too, so that the softmax does not compute it for itself.
     let e = graph.try_add(Op::Activation(Activation::Exp), &[x]).unwrap();
     let y = graph.try_add(Op::Softmax { axis: -1 }, &[e]).unwrap();
-    let attention =
-        Op::Attention { num_heads: 2, head_dim: 4, mask: MaskKind::None, scale: None, unseen: Unseen::Zero };
+    let attention = Op::Attention {
+        num_heads: 2,
+        head_dim: 4,
+        mask: MaskKind::None,
+        window: None,
+        scale: None,
+        unseen: Unseen::Zero,
+    };
     let y = graph.try_add(attention, &[y, e, y]).unwrap();
     graph.set_outputs(vec![y]);
     let report = report(&graph, &words());

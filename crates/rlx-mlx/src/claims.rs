@@ -91,6 +91,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph, can: Abilities) -> Claim {
         Op::MatMul => matmul(inputs[0], inputs[1], dtype),
         Op::Softmax { .. } => when(is_layer_float(dtype), "MLX's softmax is of f32, f16 or bf16"),
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => norm(*axis, &inputs, dtype),
+        Op::Attention { window: Some(_), .. } => no("MLX has no windows of keys"),
         Op::Attention { mask, unseen, .. } => attention(*mask, *unseen, &inputs, dtype),
         Op::MatMulBlocks => blocks(&inputs, dtype),
         Op::Conv { .. } | Op::ConvTranspose { .. } => {

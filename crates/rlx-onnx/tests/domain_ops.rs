@@ -6,7 +6,8 @@
 mod reference;
 
 use reference::{Tolerance, check_all, compare, folder, inputs, on_cpu, on_oracle, read};
-use rlx_ir::{ConstData, Error, ErrorKind, Value};
+use rlx_ir::op::MaskKind;
+use rlx_ir::{ConstData, Error, ErrorKind, Op, Value};
 use rlx_onnx::proto::{AttributeProto, GraphProto, ModelProto};
 use rlx_onnx::testing::{file, ints, untyped};
 use rlx_onnx::{ImportOptions, import, needed_input};
@@ -41,6 +42,23 @@ fn check(name: &str, seen: &mut BTreeSet<String>) -> Result<(), String> {
     compare(&imported, &on_oracle(&imported, &inputs).map_err(text)?, &arrays, &OF_ORACLE)?;
     let found = on_cpu(&imported, &inputs).map_err(|e| format!("on the CPU: {e}"))?;
     compare(&imported, &found, &arrays, &OF_CPU).map_err(|why| format!("on the CPU: {why}"))
+}
+
+/// A sliding window over places that follow from shapes is one of the attention; where each item has its own length, it is part of a mask.
+#[test]
+fn windows_are_attributes_where_places_are_known() {
+    let windows = |name: &str| {
+        let (model, _) = read(&folder("domain_ops"), name).expect("the case is committed");
+        let imported = import(&model, &ImportOptions::default()).expect("it imports");
+        let attentions = imported.graph.nodes().iter().filter_map(|node| match node.op {
+            Op::Attention { mask, window, .. } => Some((mask, window.is_some())),
+            _ => None,
+        });
+        attentions.collect::<Vec<_>>()
+    };
+    assert_eq!(windows("gqa_window_prefill"), [(MaskKind::Causal, true)]);
+    assert_eq!(windows("gqa_prefill"), [(MaskKind::Causal, false)]);
+    assert_eq!(windows("gqa_window_decode"), [(MaskKind::Custom, false)]);
 }
 
 /// How far a float may be from ONNX Runtime's. The CPU's own are f32 as well.

@@ -90,8 +90,14 @@ fn decoder(capacity: usize) -> CompiledGraph {
     }
     let [k, v] = keys_and_values[..] else { panic!("two caches") };
     let mask = rlx_ir::op::MaskKind::None;
-    let op =
-        Op::Attention { num_heads: 2, head_dim: 16, mask, scale: None, unseen: rlx_ir::op::Unseen::Zero };
+    let op = Op::Attention {
+        num_heads: 2,
+        head_dim: 16,
+        mask,
+        window: None,
+        scale: None,
+        unseen: rlx_ir::op::Unseen::Zero,
+    };
     let y = g.add_node(op, vec![x, k, v], rows(seq));
     g.set_outputs(vec![y, k, v]);
     let bounded = rlx_runtime::caches::with_capacity(&g, capacity).unwrap();

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashSet};
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 
-use crate::ir::{Below, Coord, Counter, Index, Program, Size, Stage, Stmt, Tile};
+use crate::ir::{Begin, Below, Coord, Counter, Index, Program, Size, Stage, Stmt, Tile};
 use fragments::Warp;
 use global::Fetched;
 use shared::{Chunks, Step};
@@ -91,6 +91,8 @@ struct Group<'a> {
     row: u32,
     col: u32,
     counters: BTreeMap<Counter, u32>,
+    /// The steps that loops with windows begin at.
+    firsts: BTreeMap<Counter, u32>,
     shared: Chunks,
     warps: Vec<Warp>,
     fetched: BTreeMap<u32, Fetched>,
@@ -122,7 +124,7 @@ impl<'a> Group<'a> {
         }
         indices.reverse();
         let warps = (0..p.warps.0 * p.warps.1).map(|n| Warp::new(p, n / p.warps.1, n % p.warps.1)).collect();
-        Group {
+        let mut group = Group {
             p,
             uniforms,
             pools,
@@ -131,16 +133,24 @@ impl<'a> Group<'a> {
             row: (band * bands + within % height) as u32,
             col: (within / height) as u32,
             counters: BTreeMap::new(),
+            firsts: BTreeMap::new(),
             shared: Chunks::new(&p.tiles),
             warps,
             fetched: BTreeMap::new(),
             count: Counters { groups: 1, ..Counters::default() },
             stored,
-        }
+        };
+        group.firsts = p.begins().iter().map(|(&counter, begin)| (counter, group.first(begin))).collect();
+        group
+    }
+
+    /// The number of the part that the workgroup has.
+    fn part(&self) -> i64 {
+        self.batch.1.first().copied().unwrap_or(0)
     }
 
     fn value(&self, size: Size) -> i64 {
-        value(size, self.uniforms, self.batch.1.first().copied().unwrap_or(0))
+        value(size, self.uniforms, self.part())
     }
 
     /// How much of a size is in the parts before this workgroup's: nothing of one that is not divided.
@@ -156,11 +166,29 @@ impl<'a> Group<'a> {
 
     /// How far a loop goes.
     fn extent(&self, extent: Size, below: Option<Below>) -> i64 {
-        let extent = self.value(extent);
-        below.map_or(extent, |b| {
+        let whole = self.value(extent);
+        below.map_or(whole, |b| {
             let rows = u64::from(b.rows) * (u64::from(self.row) + 1);
-            extent.min(rows.div_ceil(u64::from(b.heads)) as i64 + self.value(b.offset))
+            let end = rows.div_ceil(u64::from(b.heads)) as i64 + self.value(b.offset);
+            whole.min(end - self.before(extent))
         })
+    }
+
+    /// The step that a loop with a window begins at.
+    fn first(&self, begin: &Begin) -> u32 {
+        let b = begin.below;
+        let own = u64::from(b.rows) * u64::from(self.row) / u64::from(b.heads);
+        let last = own as i64 + self.value(b.offset) - self.before(begin.extent);
+        let first = (last + 1 - i64::from(begin.window)).max(0) / i64::from(begin.step);
+        u32::try_from(first).unwrap_or(u32::MAX)
+    }
+
+    /// How much the parts before this one have of something that is divided.
+    fn before(&self, extent: Size) -> i64 {
+        match extent {
+            Size::Part { each, .. } => self.part() * self.value(Size::Uniform(each)).max(0),
+            Size::Const(_) | Size::Uniform(_) => 0,
+        }
     }
 
     /// A position, for the warp of the given row and column.
@@ -171,6 +199,7 @@ impl<'a> Group<'a> {
             Coord::WarpRow => warp.0,
             Coord::WarpCol => warp.1,
             Coord::Counter(c) => self.counters.get(c).copied().unwrap_or(0),
+            Coord::First(c) => self.firsts.get(c).copied().unwrap_or(0),
         };
         let terms = index.terms.iter().map(|(coord, factor)| i64::from(of(coord)) * i64::from(*factor));
         i64::from(index.constant) + terms.sum::<i64>()
@@ -235,8 +264,9 @@ impl<'a> Group<'a> {
             }
             Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
             Stmt::For { counter, extent, below, step, body } => {
-                let iterations = self.extent(*extent, *below).max(0) as u64;
-                for i in 0..iterations.div_ceil(u64::from(*step)) {
+                let steps = (self.extent(*extent, *below).max(0) as u64).div_ceil(u64::from(*step));
+                let first = self.firsts.get(counter).copied().map_or(0, u64::from);
+                for i in 0..steps.saturating_sub(first) {
                     self.counters.insert(*counter, i as u32);
                     self.count.serial += 1;
                     self.block(body)?;

@@ -5,6 +5,8 @@
 //! Positions are sums of coordinates times constants ([`Index`]). Sizes are uniforms, as in the kernel language. The text form is a program's
 //! [`std::fmt::Display`].
 
+use std::collections::BTreeMap;
+
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl};
 
@@ -29,6 +31,8 @@ pub enum Coord {
     WarpCol,
     /// The iteration of a loop around.
     Counter(Counter),
+    /// The step that a loop with a window begins at ([`Below::window`]), which its iterations are counted from.
+    First(Counter),
 }
 
 /// A row or column: a constant and coordinates times constants.
@@ -230,7 +234,8 @@ impl Reduction {
 }
 
 /// A bound on a loop that depends on the row of the workgroup's tile: it goes no further than `⌈rows·(group.row + 1) / heads⌉ + offset`. What is beyond is
-/// of no use to any of the workgroup's rows, as keys are that lie behind all queries of a block in causal attention.
+/// of no use to any of the workgroup's rows, as keys are that lie behind all queries of a block in causal attention. Of a loop over a part of something
+/// ([`Size::Part`]) all of this is numbered among the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Below {
     /// Rows of a tile.
@@ -239,6 +244,22 @@ pub struct Below {
     pub heads: u32,
     /// What is added; it may be negative.
     pub offset: Size,
+    /// What more than so many are in front of, up to the row's own, is of no use to it either, as keys are that lie in front of all windows of a block's
+    /// queries: the loop begins at the step that has the first row's, number [`Coord::First`].
+    pub window: Option<u32>,
+}
+
+/// Where a loop with a window begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begin {
+    /// Its window.
+    pub window: u32,
+    /// Its bound.
+    pub below: Below,
+    /// Its size.
+    pub extent: Size,
+    /// How much an iteration does.
+    pub step: u32,
 }
 
 /// A statement.
@@ -471,6 +492,28 @@ impl Program {
         }
         let written = self.buffers.get(buffer.index()).is_some_and(|b| b.access != Access::Read);
         written && reads(&self.body, buffer)
+    }
+
+    /// The loops with windows.
+    pub(crate) fn begins(&self) -> BTreeMap<Counter, Begin> {
+        fn collect(body: &[Stmt], all: &mut BTreeMap<Counter, Begin>) {
+            for stmt in body {
+                let (Stmt::For { counter, extent, below, step, body, .. }
+                | Stmt::Pipelined { counter, extent, below, step, body, .. }) = stmt
+                else {
+                    continue;
+                };
+                let begin = below.and_then(|below| {
+                    let window = below.window?;
+                    Some(Begin { window, below, extent: *extent, step: *step })
+                });
+                all.extend(begin.map(|begin| (*counter, begin)));
+                collect(body, all);
+            }
+        }
+        let mut all = BTreeMap::new();
+        collect(&self.body, &mut all);
+        all
     }
 
     /// Its matrix instruction.

@@ -46,6 +46,7 @@ impl Display for Coord {
             Coord::WarpRow => f.write_str("warp.row"),
             Coord::WarpCol => f.write_str("warp.col"),
             Coord::Counter(c) => write!(f, "c{}", c.0),
+            Coord::First(c) => write!(f, "c{}.first", c.0),
         }
     }
 }
@@ -276,7 +277,8 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
 fn bound(below: Option<Below>) -> String {
     let of = |b: Below| {
         let heads = if b.heads > 1 { format!("/{}", b.heads) } else { String::new() };
-        format!(" below {}*(group.row + 1){heads} + {}", b.rows, b.offset)
+        let window = b.window.map_or_else(String::new, |n| format!(" window {n}"));
+        format!(" below {}*(group.row + 1){heads} + {}{window}", b.rows, b.offset)
     };
     below.map_or_else(String::new, of)
 }

@@ -107,8 +107,13 @@ impl From<Violation> for Error {
 /// # Errors
 /// The first rule that is broken, and where.
 pub fn verify(program: &Program) -> Result<(), Violation> {
-    let mut v =
-        Verifier { p: program, counters: BTreeMap::new(), used: BTreeSet::new(), fetched: BTreeMap::new() };
+    let mut v = Verifier {
+        p: program,
+        counters: BTreeMap::new(),
+        begins: program.begins().into_keys().collect(),
+        used: BTreeSet::new(),
+        fetched: BTreeMap::new(),
+    };
     v.declarations().and_then(|()| v.block(&program.body)).map_err(|(at, rule)| Violation {
         program: program.name.clone(),
         at,
@@ -123,6 +128,8 @@ struct Verifier<'p> {
     p: &'p Program,
     /// Counters of the loops around, and the number of their last iteration where it is known.
     counters: BTreeMap<Counter, Option<u64>>,
+    /// Those of all loops that begin where a window does.
+    begins: BTreeSet<Counter>,
     /// All counters so far.
     used: BTreeSet<Counter>,
     /// What was fetched and not yet put.
@@ -247,6 +254,7 @@ impl Verifier<'_> {
                 Coord::GroupRow | Coord::GroupCol => true,
                 Coord::WarpRow | Coord::WarpCol => warps,
                 Coord::Counter(c) => self.counters.contains_key(c),
+                Coord::First(c) => self.begins.contains(c),
             };
             must(known, at, || Rule::Position(format!("the position depends on {coord}")))?;
             must(*factor <= 1 << 16, at, || Rule::Position(format!("{factor}*{coord} is too far")))?;
@@ -266,7 +274,7 @@ impl Verifier<'_> {
                 Coord::WarpRow => Some(u64::from(self.p.warps.0 - 1)),
                 Coord::WarpCol => Some(u64::from(self.p.warps.1 - 1)),
                 Coord::Counter(c) => self.counters.get(c).copied().flatten(),
-                Coord::GroupRow | Coord::GroupCol => None,
+                Coord::GroupRow | Coord::GroupCol | Coord::First(_) => None,
             };
             let Some(last) = last else {
                 return Err((at.to_owned(), Rule::Position(format!("a tile's position depends on {coord}"))));

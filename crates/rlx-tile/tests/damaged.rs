@@ -50,6 +50,7 @@ fn damage_index(g: &mut Gen, index: &mut Index) {
                 Coord::WarpRow,
                 Coord::WarpCol,
                 Coord::Counter(c),
+                Coord::First(c),
             ]);
             index.terms.push((coord, number(g)));
         }
@@ -102,7 +103,8 @@ fn damage_block(g: &mut Gen, stmts: &mut Vec<Stmt>) {
 }
 
 fn damaged_bound(g: &mut Gen) -> Option<Below> {
-    Some(Below { rows: number(g), heads: number(g), offset: size(g) })
+    let window = g.chance(0.5).then(|| number(g));
+    Some(Below { rows: number(g), heads: number(g), offset: size(g), window })
 }
 
 fn damaged_window(g: &mut Gen, window: Option<Window>) -> Option<Window> {

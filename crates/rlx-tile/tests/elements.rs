@@ -94,7 +94,7 @@ fn the_verifier_names_the_rule() {
         p.body.push(Stmt::For {
             counter: Counter(7),
             extent: Size::Const(4),
-            below: Some(Below { rows: 1, heads: 1, offset: Size::Const(0) }),
+            below: Some(Below { rows: 1, heads: 1, offset: Size::Const(0), window: None }),
             step: 1,
             body: Vec::new(),
         });

@@ -164,7 +164,11 @@ fn committed_ptx_of_a_convolution_means_what_is_interpreted() {
 fn random_attentions_run(arch: Arch) {
     let cases: Vec<(AttentionCase, Program)> = (0..CASES)
         .map(|seed| {
-            let case = AttentionCase::random(&mut Gen::new(5000 + seed), arch);
+            let g = &mut Gen::new(5000 + seed);
+            let case = match seed % 4 {
+                3 => AttentionCase::windowed(g, arch, |g| (g.size(1..=40), g.size(20..=90))),
+                _ => AttentionCase::random(g, arch),
+            };
             let program = case.program();
             (case, program)
         })
@@ -177,8 +181,10 @@ fn random_attentions_run(arch: Arch) {
 }
 
 fn random_divided_attentions_run(arch: Arch) {
-    let of = |seed| {
-        AttentionCase::of_lengths(&mut Gen::new(5500 + seed), arch, |g| (g.size(1..=3), g.size(1..=150)))
+    let lengths = |g: &mut Gen| (g.size(1..=3), g.size(1..=150));
+    let of = |seed| match seed % 3 {
+        2 => AttentionCase::windowed(&mut Gen::new(5500 + seed), arch, lengths),
+        _ => AttentionCase::of_lengths(&mut Gen::new(5500 + seed), arch, lengths),
     };
     let cases: Vec<AttentionCase> = (0..CASES / 4).map(of).collect();
     let divided: Vec<(Divided<'_>, Program)> = (cases.iter())

@@ -64,6 +64,7 @@ impl Decoder {
             num_heads: heads,
             head_dim: SIZE,
             mask: MaskKind::None,
+            window: None,
             scale: None,
             unseen: Unseen::Zero,
         };

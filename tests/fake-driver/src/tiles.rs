@@ -111,6 +111,7 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
         mask: match mask {
             "all" => Mask::None,
             "causal" => Mask::Causal,
+            mask if mask.starts_with("window") => Mask::Window(number(&mask["window".len()..])?),
             dtype => Mask::Given(dtype.parse().map_err(|_| format!("mask {dtype:?}"))?),
         },
         unseen: match unseen {

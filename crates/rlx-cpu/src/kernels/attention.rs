@@ -34,8 +34,11 @@ use crate::isa::Isa;
 use crate::layout::{At, Layout};
 use crate::rows::{self, Softmax};
 
-/// Whether operands are of f32, f16 or bf16.
+/// Whether operands are of f32, f16 or bf16, and no window says what is seen.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    if matches!(node.op, Op::Attention { window: Some(_), .. }) {
+        return Claim::No("a window is a mask here".to_owned());
+    }
     let other = node.inputs[..3].iter().map(|&id| graph.shape(id).dtype()).find(|&d| !is_packed(d));
     match other {
         None => Claim::Native,
@@ -53,8 +56,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 
 /// The kernel of the attention `op` that reads these inputs of the step.
 pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Box<dyn StepKernel>> {
-    let &Op::Attention { num_heads: heads, head_dim, mask: kind, scale, unseen } = op else {
-        return Err(no_kernel(op, "it is no attention"));
+    let &Op::Attention { num_heads: heads, head_dim, mask: kind, window: None, scale, unseen } = op else {
+        return Err(no_kernel(op, "it is no attention without a window"));
     };
     let Reads { query, keys, values, mask } = reads;
     let bool_mask = mask.is_some_and(|mask| cx.step.inputs[mask].dtype == DType::Bool);

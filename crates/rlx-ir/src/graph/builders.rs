@@ -112,7 +112,7 @@ impl Graph {
         let (mut inputs, mask) = (vec![q, k, v], mask.into());
         inputs.extend(mask);
         let mask = if mask.is_some() { MaskKind::Custom } else { MaskKind::None };
-        let op = Op::Attention { num_heads, head_dim, mask, scale: None, unseen: Unseen::Zero };
+        let op = Op::Attention { num_heads, head_dim, mask, window: None, scale: None, unseen: Unseen::Zero };
         self.add_node(op, inputs, shape)
     }
 

@@ -216,7 +216,7 @@ pub trait GraphExt {
             let mut inputs = vec![q, k, v];
             inputs.extend(mask);
             let (mask, unseen) = (kind, Unseen::Zero);
-            g.try_emit(Op::Attention { num_heads, head_dim, mask, scale: None, unseen }, &inputs)
+            g.try_emit(Op::Attention { num_heads, head_dim, mask, window: None, scale: None, unseen }, &inputs)
         };
 
         /// A tensor fixed in the graph.

@@ -76,7 +76,8 @@ fn expand(block: &Block, inputs: &[NodeId], g: &mut Graph) -> Result<NodeId> {
         }
         (Block::Attention { num_heads, head_dim, mask }, inputs) => {
             let (num_heads, head_dim, mask) = (*num_heads, *head_dim, *mask);
-            let op = Op::Attention { num_heads, head_dim, mask, scale: None, unseen: Unseen::Zero };
+            let op =
+                Op::Attention { num_heads, head_dim, mask, window: None, scale: None, unseen: Unseen::Zero };
             g.try_emit(op, inputs)
         }
         (Block::SwigluFfn, &[x, up, gate, down]) => {

@@ -505,6 +505,8 @@ ops! {
         head_dim: usize,
         /// What may be seen.
         mask: MaskKind,
+        /// Of a causal mask: how many keys a query sees at most, the last ones up to its own position.
+        window: Option<usize>,
         /// The factor of the scores; `1 / √head_dim` when none is given.
         scale: Option<f32>,
         /// What a query gets that may see nothing.

@@ -47,8 +47,8 @@ fn heads_first(b: &mut Builder<'_>, x: Val, size: usize) -> Val {
 }
 
 pub(super) fn attention(b: &mut Builder<'_>, op: &Op, x: &[Val]) -> Result<Val> {
-    let Op::Attention { num_heads, head_dim, mask, scale, unseen } = op else {
-        return unsupported("no attention");
+    let Op::Attention { num_heads, head_dim, mask, window: None, scale, unseen } = op else {
+        return unsupported("no attention without a window");
     };
     let (dtype, rank) = (b.dtype(x[0]), b.dims(x[0]).len());
     let scale = scale.unwrap_or((1.0 / (*head_dim as f64).sqrt()) as f32);

@@ -35,8 +35,8 @@ fn attention(cx: Cx) -> Nodes {
     let heads = Heads::read(cx)?;
     let softcap = cx.attrs.float("softcap", 0.0)?;
     let plain = softcap == 0.0 && !cx.wants(3) && same_type(cx)?;
-    let y = match plain.then(|| mask_kind(cx, &heads)).transpose()?.flatten() {
-        Some((kind, mask)) => composite(cx, &heads, kind, mask)?,
+    let y = match plain.then(|| mask_of(cx, &heads)).transpose()?.flatten() {
+        Some(mask) => composite(cx, &heads, mask)?,
         None => return taken_apart(cx, &heads, softcap),
     };
     Ok(vec![y, heads.k, heads.v])
@@ -118,33 +118,38 @@ fn split_heads(cx: Cx, i: usize, heads: usize) -> Result<NodeId, Error> {
     cx.transpose(x, &[0, 2, 1, 3])
 }
 
+/// A mask of the composite: its kind, the window of a causal one, and the operand of a custom one.
+type Masked = (MaskKind, Option<usize>, Option<NodeId>);
+
 /// The composite's mask, when one of its kinds says what this node means: a mask as it is given, or everything that hides keys as one
 /// tensor.
-fn mask_kind(cx: Cx, heads: &Heads) -> Result<Option<(MaskKind, Option<NodeId>)>, Error> {
-    let causal = cx.attrs.flag("is_causal", false)?;
+fn mask_of(cx: Cx, heads: &Heads) -> Result<Option<Masked>, Error> {
+    let Sides { left, right } = Sides::read(cx)?;
     let aligned = heads.past + heads.query_length(cx).extent() == heads.key_length(cx).extent();
-    let windowed = |name: &str| Ok::<_, Error>(cx.attrs.int(name, -1)? != -1);
-    let windowed = windowed("left_window_size")? || windowed("right_window_size")?;
     let dtype = cx.dtype(0)?;
     if cx.has(3) && ![DType::Bool, dtype].contains(&cx.dtype(3)?) {
         return Ok(None);
     }
-    match (cx.has(3), causal) {
-        _ if windowed || cx.has(6) => {}
-        (false, false) => return Ok(Some((MaskKind::None, None))),
+    match (cx.has(3), left, right) {
+        _ if cx.has(6) => {}
+        (false, None, None) => return Ok(Some((MaskKind::None, None, None))),
         // The composite's causal mask is aligned at the ends, ONNX's at the first key after the past.
-        (false, true) if aligned => return Ok(Some((MaskKind::Causal, None))),
-        (true, false) => return Ok(Some((MaskKind::Custom, Some(whole_mask(cx, heads)?)))),
+        (false, left, Some(0)) if aligned => {
+            let window = left.map(|left| left.min(i64::from(i32::MAX) - 1) as usize + 1);
+            return Ok(Some((MaskKind::Causal, window, None)));
+        }
+        (true, None, None) => return Ok(Some((MaskKind::Custom, None, Some(whole_mask(cx, heads)?)))),
         _ => {}
     }
-    Ok(bias(cx, heads, dtype)?.map(|bias| (MaskKind::Custom, Some(bias))))
+    Ok(bias(cx, heads, dtype)?.map(|bias| (MaskKind::Custom, None, Some(bias))))
 }
 
-fn composite(cx: Cx, heads: &Heads, mask: MaskKind, operand: Option<NodeId>) -> Result<NodeId, Error> {
+fn composite(cx: Cx, heads: &Heads, (mask, window, operand): Masked) -> Result<NodeId, Error> {
     let op = Op::Attention {
         num_heads: heads.query_heads,
         head_dim: heads.size,
         mask,
+        window,
         scale: cx.attrs.float_opt("scale")?,
         unseen: Unseen::Zero,
     };
@@ -261,17 +266,29 @@ fn bias(cx: Cx, heads: &Heads, dtype: DType) -> Result<Option<NodeId>, Error> {
     .transpose()
 }
 
+/// How many keys in front of its own place and behind it a query may see, where that is limited.
+struct Sides {
+    left: Option<i64>,
+    right: Option<i64>,
+}
+
+impl Sides {
+    fn read(cx: Cx) -> Result<Sides, Error> {
+        let side = |name: &str| match cx.attrs.int(name, -1)? {
+            -1 => Ok(None),
+            size @ 0.. => Ok(Some(size)),
+            other => Err(cx.malformed(format!("{name} = {other}"))),
+        };
+        let (left, right) = (side("left_window_size")?, side("right_window_size")?);
+        // A causal query sees nothing behind its place.
+        let causal = cx.attrs.flag("is_causal", false)?;
+        Ok(Sides { left, right: if causal { Some(0) } else { right } })
+    }
+}
+
 /// Which keys each query may see, by causality, by the window, and by how many keys there are.
 fn allowed(cx: Cx, heads: &Heads) -> Result<Vec<NodeId>, Error> {
-    let side = |name: &str| match cx.attrs.int(name, -1)? {
-        -1 => Ok(None),
-        size @ 0.. => Ok(Some(size)),
-        other => Err(cx.malformed(format!("{name} = {other}"))),
-    };
-    let (left, mut right) = (side("left_window_size")?, side("right_window_size")?);
-    if cx.attrs.flag("is_causal", false)? {
-        right = Some(right.map_or(0, |r| r.min(0)));
-    }
+    let Sides { left, right } = Sides::read(cx)?;
     let mut all = Vec::new();
     if left.is_some() || right.is_some() {
         let keys = heads.key_length(cx);

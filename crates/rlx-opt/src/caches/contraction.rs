@@ -1,7 +1,7 @@
 //! Ops that combine rows: the rows that do not count must have no part in it.
 
 use rlx_ir::op::{BinaryOp, CmpOp, MaskKind, ReduceOp};
-use rlx_ir::{DType, Dim, Node, NodeId, Op, Result};
+use rlx_ir::{DType, Dim, Extent, Node, NodeId, Op, Result};
 
 use super::rows::{Rows, Tail, Walk};
 
@@ -54,7 +54,7 @@ pub(super) fn softmax(walk: &mut Walk<'_>, node: &Node, axis: i32) -> Result<()>
 
 /// An attention over keys that grew sees those that count.
 pub(super) fn attention(walk: &mut Walk<'_>, node: &Node) -> Result<()> {
-    let Op::Attention { num_heads, head_dim, mask, scale, unseen } = node.op else { return Ok(()) };
+    let Op::Attention { num_heads, head_dim, mask, window, scale, unseen } = node.op else { return Ok(()) };
     let graph = walk.r.old();
     let at = |walk: &Walk<'_>, i: usize, axis: usize| {
         walk.rows(node.inputs[i]).filter(|rows| rows.axis == axis).map(|rows| rows.count)
@@ -74,7 +74,17 @@ pub(super) fn attention(walk: &mut Walk<'_>, node: &Node) -> Result<()> {
             let first = walk.number(count - queries.extent())?;
             let last = walk.binary(BinaryOp::Add, row, first)?;
             let (last, column) = (walk.along(last, 2, 4)?, walk.along(column, 3, 4)?);
-            walk.compare(CmpOp::Le, column, last)?
+            let seen = walk.compare(CmpOp::Le, column, last)?;
+            match window {
+                Some(window) => {
+                    // Less than a window behind the last one.
+                    let window = walk.number(Extent::Const(window as i64))?;
+                    let first = walk.binary(BinaryOp::Sub, last, window)?;
+                    let near = walk.compare(CmpOp::Gt, column, first)?;
+                    walk.binary(BinaryOp::And, seen, near)?
+                }
+                None => seen,
+            }
         }
         _ => walk.counts(rows, 4)?,
     };
@@ -99,7 +109,7 @@ pub(super) fn attention(walk: &mut Walk<'_>, node: &Node) -> Result<()> {
     };
     let mut inputs: Vec<NodeId> = node.inputs[..3].iter().map(|&id| walk.r.new_id(id)).collect();
     inputs.push(seen);
-    let op = Op::Attention { num_heads, head_dim, mask: MaskKind::Custom, scale, unseen };
+    let op = Op::Attention { num_heads, head_dim, mask: MaskKind::Custom, window: None, scale, unseen };
     let new = walk.r.emit(op, &inputs)?;
     walk.place(node, new, None);
     Ok(())

@@ -18,7 +18,7 @@ const QKV: &str = r#"graph "g" {
   %8 = MatMul(%0, %7) : [2, 3, 8] f32
   %9 = Param {name="bv"} : [1, 8] f32
   %10 = Binary.Add(%9, %8) : [2, 3, 8] f32
-  %11 = Attention(%4, %6, %10) {num_heads=2, head_dim=2, mask=None, scale=none, unseen=Zero} : [2, 3, 8] f32
+  %11 = Attention(%4, %6, %10) {num_heads=2, head_dim=2, mask=None, window=none, scale=none, unseen=Zero} : [2, 3, 8] f32
   return %11
 }"#;
 
@@ -39,7 +39,7 @@ const MERGED: &str = r#"graph "g" {
   %13 = Slice(%12) {starts=[0, 0, 0], steps=[1, 1, 1], to=[2, 3, 4]} : [2, 3, 4] f32
   %14 = Slice(%12) {starts=[0, 0, 4], steps=[1, 1, 1], to=[2, 3, 4]} : [2, 3, 4] f32
   %15 = Slice(%12) {starts=[0, 0, 8], steps=[1, 1, 1], to=[2, 3, 8]} : [2, 3, 8] f32
-  %16 = Attention(%13, %14, %15) {num_heads=2, head_dim=2, mask=None, scale=none, unseen=Zero} : [2, 3, 8] f32
+  %16 = Attention(%13, %14, %15) {num_heads=2, head_dim=2, mask=None, window=none, scale=none, unseen=Zero} : [2, 3, 8] f32
   return %16
 }"#;
 

@@ -358,6 +358,7 @@ impl Bench<'_> {
                 num_heads: heads,
                 head_dim,
                 mask: rlx_ir::op::MaskKind::None,
+                window: None,
                 scale: None,
                 unseen: rlx_ir::op::Unseen::Zero,
             };

@@ -113,7 +113,7 @@ fn block(mask: &str, shared: usize) -> Graph {
          %4 = Param {{name=\"o\"}} : [64, 64] f16 \
          %5 = MatMul(%0, %1) : [2, seq, 64] f16 %6 = MatMul(%0, %2) : [2, seq, {shared}] f16 \
          %7 = MatMul(%0, %3) : [2, seq, {shared}] f16 \
-         %8 = Attention(%5, %6, %7) {{num_heads=4, head_dim=16, mask={mask}, scale=none, unseen=Zero}} : [2, seq, 64] f16 \
+         %8 = Attention(%5, %6, %7) {{num_heads=4, head_dim=16, mask={mask}, window=none, scale=none, unseen=Zero}} : [2, seq, 64] f16 \
          %9 = MatMul(%8, %4) : [2, seq, 64] f16 %10 = Binary.Add(%9, %0) : [2, seq, 64] f16 return %10"
     );
     text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
@@ -146,7 +146,7 @@ fn tilings_are_variants_with_the_same_bits() {
     let (q, mut g) = (vec![1, 2, 70, 24], Gen::new(3));
     let inputs: Vec<Value> = (0..3).map(|_| g.value(DType::F16, &q, -1.0..1.0)).collect();
     let (mask, unseen) = (MaskKind::Causal, Unseen::Zero);
-    let op = Op::Attention { num_heads: 2, head_dim: 24, mask, scale: None, unseen };
+    let op = Op::Attention { num_heads: 2, head_dim: 24, mask, window: None, scale: None, unseen };
     let (graph, bindings) = Case::new(op, inputs).graph();
     let (lir, options) = (module(&graph, &backend), CompileOptions::default());
     let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");

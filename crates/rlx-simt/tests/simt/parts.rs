@@ -9,7 +9,7 @@ use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{AttentionShape, Gen, random_attention, random_bindings};
-use rlx_ir::{DType, DimBinding, Graph, LirModule, sym, text};
+use rlx_ir::{DType, DimBinding, Graph, LirModule, Op, sym, text};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::SimtBackend;
 
@@ -270,10 +270,15 @@ fn a_divided_matmul_may_write_over_its_residual() {
 
 /// Attention of one query over open sizes, with two heads of keys for four of queries.
 fn decoder(mask: &str) -> Graph {
+    windowed(mask, "none")
+}
+
+/// The same of the last keys alone.
+fn windowed(mask: &str, window: &str) -> Graph {
     let text = format!(
         "graph \"g\" {{ %0 = Input {{name=\"q\"}} : [batch, 1, 64] f16 %1 = Input {{name=\"k\"}} : [batch, past_seq, 32] f16 \
          %2 = Input {{name=\"v\"}} : [batch, past_seq, 32] f16 \
-         %3 = Attention(%0, %1, %2) {{num_heads=4, head_dim=16, mask={mask}, scale=none, unseen=Zero}} : [batch, 1, 64] f16 \
+         %3 = Attention(%0, %1, %2) {{num_heads=4, head_dim=16, mask={mask}, window={window}, scale=none, unseen=Zero}} : [batch, 1, 64] f16 \
          return %3 }}"
     );
     text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -306,6 +311,30 @@ fn one_query_is_divided_along_its_keys_where_they_are_many() {
     }
 }
 
+/// Of a window, keys that are in front of it are no part of what is divided.
+#[test]
+fn a_window_of_many_keys_is_divided() {
+    let _alone = second_gpu();
+    for (device, ordinal) in MODELS {
+        let (backend, graph) = (fake(device, ordinal), windowed("Causal", "600"));
+        let (lir, divided) = module(&graph, &backend, &fast());
+        assert!(divided.len() == 1 && divided[0].ends_with(", few rows in parts"), "{divided:?}");
+        let before = |keys: usize| {
+            let bindings = random_bindings(&graph, &DimBinding::batch_past_seq(1, keys), 3);
+            let calls = calls_of_first_run(&lir, &bindings, &backend);
+            let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
+            check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal}: {keys} keys"));
+            calls
+        };
+        // A part has at least 256 keys, of which a window of 600 has enough however many are in front of it.
+        let (whole, parts) = (before(300), before(1500));
+        assert_eq!((parts - whole, before(600) - whole), (1, 1), "{device} {ordinal}");
+        // One that has too few keys is not, whatever the sizes of a run are.
+        let (_, whole) = module(&windowed("Causal", "300"), &backend, &fast());
+        assert!(whole.len() == 1 && !whole[0].contains("parts"), "{whole:?}");
+    }
+}
+
 #[test]
 fn random_attentions_of_many_keys_agree_with_the_oracle() {
     let _alone = second_gpu();
@@ -326,7 +355,11 @@ fn random_attentions_of_many_keys_agree_with_the_oracle() {
             };
             let (graph, bindings) = random_attention(&mut g, DType::F16, &shape).graph();
             let (lir, divided) = module(&graph, &backend, &fast());
-            assert!(divided.iter().any(|name| name.contains("parts")), "{divided:?}");
+            let short = graph
+                .nodes()
+                .iter()
+                .any(|node| matches!(node.op, Op::Attention { window: Some(window), .. } if window < 512));
+            assert!(short || divided.iter().any(|name| name.contains("parts")), "{divided:?}");
             let mut exec = backend.compile(lir, &fast()).unwrap();
             check(&graph, &bindings, &mut *exec, &format!("{device} {ordinal} seed {seed}"));
         }

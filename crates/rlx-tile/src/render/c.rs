@@ -148,6 +148,7 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
     // The grid may be rounded up.
     let _ = writeln!(out, "  if ({rest} > 0) return;");
     declare_parts(&sizes, out);
+    body::declare_firsts(p, out);
     for (i, v) in p.views.iter().enumerate() {
         declare_view(p, i, v, out)?;
     }

@@ -15,7 +15,8 @@
 //! loaded in ([`Atom::chained`]), values are loaded in that order: which of the keys an instruction multiplies does not matter, as long as both operands
 //! agree. Where the result of long heads would not fit a lane's registers beside the rest, and for few rows, several warps have the same rows and each some
 //! columns of their result: they share what is copied, and each makes the scores. `m` begins with the least number rather than −∞, so a row that sees nothing has weights of
-//! 0 and `l = 0`. With a causal mask, blocks of keys behind all queries of the workgroup are not visited.
+//! 0 and `l = 0`. With a causal mask, blocks of keys behind all queries of the workgroup are not visited, nor with a window ("local attention") those in
+//! front of what the first of them sees.
 //!
 //! With [`Attention::parts`] the keys are divided among workgroups ("flash decoding"), so that a decoder's one query fills a GPU: the first dimension of the
 //! batch counts the parts. A workgroup stores its `o` in f32, and `m` and `l` of each row, and a kernel joins the parts ([`attention_join`](super::attention_join())).
@@ -55,6 +56,8 @@ pub enum Mask {
     None,
     /// Query `i` sees key `j` where `j ≤ i + keys - queries`.
     Causal,
+    /// Of those, a query sees the last so many, at least one.
+    Window(u32),
     /// What a buffer says: bools, or numbers that are added to the scores.
     Given(DType),
 }
@@ -181,6 +184,7 @@ impl Attention {
         let mask = match self.mask {
             Mask::None => "all".to_owned(),
             Mask::Causal => "causal".to_owned(),
+            Mask::Window(n) => format!("window{n}"),
             Mask::Given(dtype) => dtype.to_string(),
         };
         let (head, value, bits) = (self.head_dim, self.value_dim, self.scale.to_bits());
@@ -290,6 +294,9 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
     }
     if !(1..=1024).contains(&what.groups) {
         return Err(unsupported(format!("{} heads share keys", what.groups)));
+    }
+    if matches!(what.mask, Mask::Window(0)) {
+        return Err(unsupported("a window of no keys".to_owned()));
     }
     if !matches!(what.unseen, Unseen::Zero | Unseen::Guard | Unseen::Nan) {
         return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));
@@ -428,6 +435,27 @@ impl Schedule<'_> {
         self.warp_row().plus(Coord::GroupRow, self.tiling.queries)
     }
 
+    /// The first key of a step.
+    fn first_key(&self) -> Index {
+        let (key, keys) = (Index::default(), self.tiling.keys);
+        let key = match self.what.mask {
+            Mask::Window(_) => key.plus(Coord::First(STEP), keys),
+            _ => key,
+        };
+        key.plus(Coord::Counter(STEP), keys)
+    }
+
+    /// What any of the workgroup's queries may see.
+    fn seen(&self) -> Option<Below> {
+        let (rows, heads, offset) = (self.tiling.queries, self.what.groups, Size::Uniform(SHIFT));
+        let of = |window| Some(Below { rows, heads, offset, window });
+        match self.what.mask {
+            Mask::Causal => of(None),
+            Mask::Window(n) => of(Some(n)),
+            Mask::None | Mask::Given(_) => None,
+        }
+    }
+
     fn each(&self, of: Fragment, with: &[Fragment], map: Scalar) -> Stmt {
         Stmt::Each { of, with: with.to_vec(), row: self.first_query(), col: Index::default(), map }
     }
@@ -444,7 +472,7 @@ impl Schedule<'_> {
             map: None,
         };
         let ahead = Stage { counter: Some(STEP), ahead: 0 };
-        let key = || Index::default().plus(Coord::Counter(STEP), t.keys);
+        let key = || self.first_key();
         let queries = Index::default().plus(Coord::GroupRow, t.queries);
         let mut body = vec![
             Stmt::Copy(copy(0, queries, Q, Stage::ONLY)),
@@ -453,11 +481,10 @@ impl Schedule<'_> {
             Stmt::Fill(AGAIN, 0.0),
         ];
         body.extend(self.parts().map(|(part, _)| Stmt::Zero(part)));
-        let causal = Below { rows: t.queries, heads: what.groups, offset: Size::Uniform(SHIFT) };
         body.push(Stmt::Pipelined {
             counter: STEP,
             extent: what.keys(),
-            below: (what.mask == Mask::Causal && !what.parts).then_some(causal),
+            below: self.seen(),
             step: t.keys,
             stages: t.stages,
             copies: vec![copy(1, key(), K, ahead), copy(2, key(), V, ahead)],
@@ -511,7 +538,7 @@ impl Schedule<'_> {
         let what = self.what;
         let times = || what.scalar("times", 1, |b, x, rows, _| b.mul(x, rows[0]));
         let less = || what.scalar("less", 1, |b, x, rows, _| b.sub(x, rows[0]));
-        let keys = Index::default().plus(Coord::Counter(STEP), self.tiling.keys);
+        let keys = self.first_key();
         let mut body = vec![Stmt::Zero(S), self.scores()];
         let (with, row) = (Vec::new(), self.first_query());
         body.push(Stmt::Each { of: S, with, row, col: keys, map: what.masked() });

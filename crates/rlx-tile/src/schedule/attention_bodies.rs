@@ -20,12 +20,16 @@ impl Attention {
             let (score, inside) = (b.mul(x, scale), b.lt(key, keys));
             match self.mask {
                 Mask::None => b.select(inside, score, never),
-                Mask::Causal => {
+                Mask::Causal | Mask::Window(_) => {
                     let shift = b.inst(Inst::Uniform(SHIFT));
                     let (query, _) = self.query_of(b, at.row);
                     let last = b.add(query, shift);
                     let (seen, score) = (b.le(key, last), b.select(inside, score, never));
-                    b.select(seen, score, never)
+                    let score = b.select(seen, score, never);
+                    let Mask::Window(window) = self.mask else { return score };
+                    let (behind, window) = (b.sub(last, key), b.int(window as i32));
+                    let near = b.lt(behind, window);
+                    b.select(near, score, never)
                 }
                 Mask::Given(dtype) => {
                     let rows = b.inst(Inst::Uniform(ROWS));

@@ -51,22 +51,21 @@ pub(super) fn parts(step: &StepDesc) -> Option<Scheduled<Parts<'_>>> {
 
 impl<'s> Parts<'s> {
     fn of(step: &'s StepDesc, node: &Node) -> Scheduled<Self> {
-        let Op::Attention { num_heads, head_dim, mask, scale, unseen } = node.op else {
+        let Op::Attention { num_heads, head_dim, mask, window, scale, unseen } = node.op else {
             return Err(Unscheduled("no attention".to_owned()));
         };
         let shape = |i: usize| step.graph.shape(node.inputs[i]);
         let dims = AttentionDims::of(num_heads, head_dim, shape(0), shape(1), shape(2));
         let dims = dims.map_err(|e| Unscheduled(e.to_string()))?;
+        let fits =
+            |size: usize| u32::try_from(size).map_err(|_| Unscheduled("sizes are too large".to_owned()));
         let mask = match (mask, step.inputs.get(3)) {
             (MaskKind::None, None) => Mask::None,
-            (MaskKind::Causal, None) => Mask::Causal,
+            (MaskKind::Causal, None) => window.map_or(Ok(Mask::Causal), |n| fits(n).map(Mask::Window))?,
             (MaskKind::Custom, Some(mask)) => Mask::Given(mask.dtype),
             _ => return Err(Unscheduled(format!("a mask of kind {mask:?}"))),
         };
         let dtype = node.shape.dtype();
-        let fits = |size: usize| {
-            u32::try_from(size).map_err(|_| Unscheduled("heads are too large or too many".to_owned()))
-        };
         let what = Attention {
             dtype,
             head_dim: fits(dims.head_dim)?,
@@ -199,7 +198,12 @@ impl Rows {
         along: Option<Extent>,
     ) -> impl Iterator<Item = UniformArg> {
         let base = UniformArg::Base { operand: arg, offset: of.view.offset };
+        std::iter::once(base).chain(self.strides(along))
+    }
+
+    /// Those behind the base.
+    pub(super) fn strides(&self, along: Option<Extent>) -> impl Iterator<Item = UniformArg> {
         let strides = [self.row, self.col].into_iter().chain(along).chain(self.batch);
-        std::iter::once(base).chain(strides.map(UniformArg::Extent))
+        strides.map(UniformArg::Extent)
     }
 }

@@ -6,12 +6,12 @@ use rlx_ir::Extent;
 use rlx_kernel::schedule::{Arg, Scheduled, Unscheduled};
 use rlx_kernel::{Kernel, UniformArg};
 
-use super::attention::attention;
+use super::attention::{Mask, attention};
 use super::attention_join::{JOIN_WORKGROUP, attention_join};
 use super::attention_tilings::AttentionTiling;
 use super::launch::{Bound, PartLaunch, PartsLaunch};
 use super::matmul::Tiling;
-use super::parts::{Division, FEW_QUERIES, FEW_ROWS, Parts as Divided};
+use super::parts::{Division, FEW_QUERIES, FEW_ROWS, MULTIPLE, Parts as Divided};
 use super::step_attention::{Parts, Rows};
 use crate::atom::Arch;
 
@@ -24,6 +24,9 @@ struct Sizes {
     rows: Extent,
     /// Elements of a value.
     values: i64,
+    /// Keys that no query sees, in front of the others.
+    hidden: Extent,
+    /// Those others.
     keys: Extent,
 }
 
@@ -54,8 +57,15 @@ impl Parts<'_> {
         tiling: Option<&Tiling>,
         division: &Division,
     ) -> Scheduled<Option<PartsLaunch>> {
-        let rows = self.rows();
-        let (keys, items) = (self.dims.keys.extent(), self.dims.batch.extent());
+        let (rows, hidden) = (self.rows(), self.hidden());
+        let (keys, items) = (self.dims.keys.extent() - hidden, self.dims.batch.extent());
+        // A window may be too short to be divided, however many keys there are.
+        if self
+            .window()
+            .is_some_and(|window| window + i64::from(FEW_QUERIES) + MULTIPLE < 2 * division.least_keys)
+        {
+            return Ok(None);
+        }
         let heads = Extent::Const(self.dims.kv_heads as i64);
         let groups = rows.min(i64::from(FEW_QUERIES)).ceil_div(i64::from(FEW_ROWS)) * items * heads;
         let divided = Divided::of(keys, groups, division.units, division.least_keys);
@@ -73,7 +83,7 @@ impl Parts<'_> {
             }
         };
         let values = i64::from(self.what.value_dim);
-        let sizes = Sizes { divided, items, heads, rows, values, keys };
+        let sizes = Sizes { divided, items, heads, rows, values, hidden, keys };
         self.what.parts = true;
         let uniforms = self.uniforms(&sizes)?;
         let own = AttentionTiling::from_result(&tiling);
@@ -99,6 +109,21 @@ impl Parts<'_> {
         }))
     }
 
+    /// How many keys a query sees at most, where that is less than its place says.
+    fn window(&self) -> Option<i64> {
+        match self.what.mask {
+            Mask::Window(window) => Some(i64::from(window)),
+            _ => None,
+        }
+    }
+
+    /// How many keys are in front of all windows: they are no part of what is divided. Whole blocks of them, so that the others are where they were.
+    fn hidden(&self) -> Extent {
+        let Some(window) = self.window() else { return Extent::Const(0) };
+        let seen = self.dims.queries.extent() + (window - 1);
+        (self.dims.keys.extent() - seen).max(0).floor_div(MULTIPLE) * MULTIPLE
+    }
+
     /// The uniforms of the program; what operands are accessed by at once is noted.
     fn uniforms(&mut self, sizes: &Sizes) -> Scheduled<Vec<UniformArg>> {
         let (queries, each) = (self.dims.queries.extent(), sizes.divided.each);
@@ -111,8 +136,12 @@ impl Parts<'_> {
             let of = self.operand(arg);
             let rows = Rows::of(of, size as i64, groups)?;
             self.what.vectors[i] = rows.vector(of.view.offset, size as i64);
-            let along = if i == 0 { Extent::Const(0) } else { rows.row * each };
-            uniforms.extend(rows.uniforms(arg, of, Some(along)));
+            let (along, from) = match i {
+                0 => (Extent::Const(0), Extent::Const(0)),
+                _ => (rows.row * each, rows.row * sizes.hidden),
+            };
+            let base = UniformArg::Base { operand: arg, offset: of.view.offset + from };
+            uniforms.extend(std::iter::once(base).chain(rows.strides(Some(along))));
         }
         let values = sizes.values;
         self.what.vectors[3] = [4, 2].into_iter().find(|v| values % i64::from(*v) == 0).unwrap_or(1);

@@ -100,10 +100,13 @@ impl Verifier<'_> {
         let Some(below) = below else { return Ok(()) };
         self.size(at, below.offset)?;
         let sized = below.rows <= 1024 && (1..=1024).contains(&below.heads);
-        must(matches!(extent, Size::Uniform(_)) && sized, at, || {
+        must(!matches!(extent, Size::Const(_)) && sized, at, || {
             Rule::Position(
                 "a bound on a loop of known size, or one of more than 1024 rows or heads".to_owned(),
             )
+        })?;
+        must(below.window.is_none_or(|n| (1..=i32::MAX as u32).contains(&n)), at, || {
+            Rule::Position("a window that is empty or too large".to_owned())
         })
     }
 }

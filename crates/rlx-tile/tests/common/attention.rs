@@ -22,6 +22,7 @@ pub struct AttentionCase {
     pub tiling: AttentionTiling,
     pub what: Attention,
     pub sizes: AttentionSizes,
+    shape: AttentionShape,
     op: Op,
     inputs: Vec<Value>,
     /// Dimensions of the result.
@@ -76,6 +77,26 @@ impl AttentionCase {
         let tiling = if g.chance(0.3) { g.pick(&all) } else { all[all.len() - 1] };
         let mask = g.variant();
         AttentionCase::of(g, arch, (dtype, tiling), shape, mask)
+    }
+
+    /// A random attention of windows.
+    pub fn windowed(g: &mut Gen, arch: Arch, lengths: impl Fn(&mut Gen) -> (usize, usize)) -> AttentionCase {
+        let mut case = AttentionCase::of_lengths(g, arch, lengths);
+        let most = if g.chance(0.5) { case.sizes.keys as usize + 2 } else { 20 };
+        let shape = case.shape;
+        let (of, window) = ((case.what.dtype, case.tiling), g.size(1..=most));
+        case = AttentionCase::of(g, arch, of, shape, MaskKind::Causal);
+        case.see(window);
+        case
+    }
+
+    /// Of causal attention, a query sees the last so many keys.
+    pub fn see(&mut self, keys: usize) {
+        let Op::Attention { mask: MaskKind::Causal, window, .. } = &mut self.op else {
+            panic!("{:?}", self.op);
+        };
+        *window = Some(keys);
+        self.what.mask = Mask::Window(keys as u32);
     }
 
     /// An attention of a shape with random operands and layouts.
@@ -141,8 +162,9 @@ impl AttentionCase {
             mask: of_mask,
             ..AttentionSizes::default()
         };
-        let op = Op::Attention { num_heads: heads, head_dim: s.head_dim, mask: kind, scale, unseen };
-        AttentionCase { arch, tiling, what, sizes, op, inputs, result }
+        let (num_heads, head_dim) = (heads, s.head_dim);
+        let op = Op::Attention { num_heads, head_dim, mask: kind, window: None, scale, unseen };
+        AttentionCase { arch, tiling, what, sizes, shape: s, op, inputs, result }
     }
 
     pub fn program(&self) -> Program {

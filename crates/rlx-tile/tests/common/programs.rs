@@ -125,6 +125,9 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
             add(&Attention { parts: true, vectors, ..of(head, Mask::Causal) }, last, "causal.parts");
         }
         add(&Attention { vectors: [2; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
+        let windowed = of(128, Mask::Window(40));
+        add(&windowed, 0, "window");
+        add(&Attention { groups: 4, parts: true, ..windowed }, last, "window.grouped.parts");
     }
     all
 }

@@ -149,7 +149,22 @@ fn attentions_run(arch: Arch) {
         let after = divided.sums(&program).unwrap().0;
         (recorded(&program, case.describe(), divided.uniforms(), divided.memory(), after), program)
     });
-    run(arch, cases.chain(in_parts));
+    let windowed = (0..2).map(|seed| {
+        let case =
+            AttentionCase::windowed(&mut Gen::new(6700 + seed), arch, |g| (g.size(1..=40), g.size(40..=90)));
+        let program = case.program();
+        let after = case.interpret(&program).unwrap().0;
+        (recorded(&program, case.describe(), case.uniforms(), case.memory(), after), program)
+    });
+    let windows_in_parts = (0..2).map(|seed| {
+        let case =
+            AttentionCase::windowed(&mut Gen::new(6800 + seed), arch, |g| (g.size(1..=8), g.size(40..=90)));
+        let divided = Divided::new(&case, case.tiling.keys as i32);
+        let program = divided.program();
+        let after = divided.sums(&program).unwrap().0;
+        (recorded(&program, case.describe(), divided.uniforms(), divided.memory(), after), program)
+    });
+    run(arch, cases.chain(in_parts).chain(windowed).chain(windows_in_parts));
 }
 
 fn run(arch: Arch, cases: impl Iterator<Item = (Recorded, Program)>) {

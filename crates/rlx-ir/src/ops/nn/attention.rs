@@ -6,7 +6,8 @@
 //!
 //! Queries, keys and values come as `[B, S, H·D]` or `[B, H, S, D]`, each on its own; the result is laid out
 //! as the queries are. [`MaskKind::Causal`] lets query `i` see key `j` when `j ≤ i + Sk − Sq`: the last query
-//! sees everything, as with a key-value cache. [`Unseen`] says what a query gives that may see nothing: 0 as a rule; where
+//! sees everything, as with a key-value cache. With a `window` of `W` keys (local attention, sliding windows: Beltagy et al. 2020) it sees the last `W` of
+//! these, `j > i + Sk − Sq − W`; devices without windows are given a mask that says so. [`Unseen`] says what a query gives that may see nothing: 0 as a rule; where
 //! attention was written out without a guard against it, NaN, as the softmax there.
 //!
 //! A mask broadcasts onto `[B, H, Sq, Sk]` by NumPy's rule. (ONNX instead extends a mask whose last dimension
@@ -128,6 +129,16 @@ fn check_mask(mask: &Shape, q: &Shape, dims: &AttentionDims) -> Result<()> {
     }
 }
 
+/// A window is one of causal attention, and has some keys.
+fn check_window(mask: MaskKind, window: Option<usize>) -> Result<()> {
+    let Some(window) = window else { return Ok(()) };
+    if mask == MaskKind::Causal && (1..=i32::MAX as usize).contains(&window) {
+        return Ok(());
+    }
+    let message = format!("Attention with a window of {window} keys and a mask of kind {mask:?}");
+    Err(Error::new(ErrorKind::Value, message).with_hint("causal attention has windows, of 1 to 2³¹ − 1 keys"))
+}
+
 /// Where element `(b, h, s, d)` is in a tensor of either layout.
 fn at(dims: &[usize], size: usize, b: usize, h: usize, s: usize, d: usize) -> usize {
     match dims {
@@ -145,7 +156,8 @@ impl OpDef for AttentionDef {
     }
 
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
-        attrs!(op => Attention { num_heads, head_dim });
+        attrs!(op => Attention { num_heads, head_dim, mask, window });
+        check_window(*mask, *window)?;
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         check_float(OpKind::Attention, q)?;
         if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
@@ -179,7 +191,7 @@ impl OpDef for AttentionDef {
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
-        attrs!(op => Attention { num_heads, head_dim, mask, scale, unseen });
+        attrs!(op => Attention { num_heads, head_dim, mask, window, scale, unseen });
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         let d = AttentionDims::of(*num_heads, *head_dim, &q.shape(), &k.shape(), &v.shape())?;
         let fixed = |dim: Dim| dim.as_static().unwrap_or(0);
@@ -196,7 +208,10 @@ impl OpDef for AttentionDef {
                 let product = |e| {
                     qs[at(&q.dims, d.head_dim, b, h, i, e)] * ks[at(&k.dims, d.head_dim, b, shared, j, e)]
                 };
-                let seen = *mask != MaskKind::Causal || j + queries <= i + keys;
+                // How many keys there are up to the query's own position, behind this one.
+                let behind = (i + keys) as i64 - (j + queries) as i64;
+                let near = window.is_none_or(|window| behind < window as i64);
+                let seen = *mask != MaskKind::Causal || (behind >= 0 && near);
                 let bias = if seen { biases[row * keys + j] } else { f64::NEG_INFINITY };
                 (0..d.head_dim).map(product).sum::<f64>() * scale + bias
             };
@@ -214,11 +229,12 @@ impl OpDef for AttentionDef {
     }
 
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
-        let Op::Attention { num_heads, head_dim, .. } = op else { return 0.0 };
+        let Op::Attention { num_heads, head_dim, window, .. } = op else { return 0.0 };
         let Ok(d) = AttentionDims::of(*num_heads, *head_dim, inputs[0], inputs[1], inputs[2]) else {
             return 0.0;
         };
-        let scores: f64 = d.scores().iter().map(|n| n.as_static().unwrap_or(0) as f64).product();
+        let [batch, heads, queries, keys] = d.scores().map(|n| n.as_static().unwrap_or(0) as f64);
+        let scores = batch * heads * queries * window.map_or(keys, |window| keys.min(window as f64));
         // Two matmuls over the scores, and a softmax.
         scores * (2.0 * d.head_dim as f64 + 2.0 * d.value_dim as f64 + 5.0)
     }
@@ -288,9 +304,11 @@ pub fn random_attention(g: &mut Gen, dtype: DType, s: &AttentionShape) -> Case {
         }
         inputs.push(values);
     }
+    let windowed = mask == MaskKind::Causal && g.chance(0.5);
+    let window = windowed.then(|| g.size(1..=s.keys + 2));
     let scale = g.chance(0.3).then_some(0.25);
     let unseen = g.variant();
-    Case::new(Op::Attention { num_heads, head_dim: s.head_dim, mask, scale, unseen }, inputs)
+    Case::new(Op::Attention { num_heads, head_dim: s.head_dim, mask, window, scale, unseen }, inputs)
 }
 
 /// What the mask adds to each score.
@@ -319,10 +337,17 @@ fn weights(scores: &[f64], unseen: Unseen) -> Vec<f64> {
 }
 
 fn decompose(g: &mut Graph, inputs: &[NodeId], op: &Op) -> Result<NodeId> {
-    attrs!(op => Attention { num_heads, head_dim, mask, scale, unseen });
+    attrs!(op => Attention { num_heads, head_dim, mask, window, scale, unseen });
     let (num_heads, head_dim, mask) = (*num_heads, *head_dim, *mask);
     let shapes: Vec<Shape> = inputs.iter().map(|&id| g.try_shape(id).cloned()).collect::<Result<_>>()?;
     let d = AttentionDims::of(num_heads, head_dim, &shapes[0], &shapes[1], &shapes[2])?;
+    if window.is_some() {
+        // With a mask, devices may have it whole.
+        let seen = causal(g, &d, *window)?;
+        let (mask, window) = (MaskKind::Custom, None);
+        let op = Op::Attention { num_heads, head_dim, mask, window, scale: *scale, unseen: *unseen };
+        return g.try_emit(op, &[inputs[0], inputs[1], inputs[2], seen]);
+    }
     let wide = widened(g, &inputs[..3])?;
     let dtype = g.try_shape(wide[0])?.dtype();
     let groups = d.heads / d.kv_heads;
@@ -363,6 +388,16 @@ fn heads_first(g: &mut Graph, x: NodeId, heads: usize, size: usize) -> Result<No
     g.try_transpose(x, &[0, 2, 1, 3])
 }
 
+/// `[queries, keys]`: whether causal attention lets a query see a key, one of the last `window` up to its own position.
+fn causal(g: &mut Graph, d: &AttentionDims, window: Option<usize>) -> Result<NodeId> {
+    let all = g.try_constant(Value::bools(&[], [true]).to_const())?;
+    let all = g.try_expand(all, &[d.queries, d.keys])?;
+    let shift = d.keys.extent() - d.queries.extent();
+    let seen = g.try_emit(Op::Trilu { upper: false, k: shift }, &[all])?;
+    let Some(window) = window else { return Ok(seen) };
+    g.try_emit(Op::Trilu { upper: true, k: shift + (1 - window as i64) }, &[seen])
+}
+
 /// The scores where they may be seen, −∞ elsewhere, or the scores plus an additive mask.
 fn masked(
     g: &mut Graph,
@@ -373,11 +408,7 @@ fn masked(
 ) -> Result<NodeId> {
     let dtype = g.try_shape(scores)?.dtype();
     let allowed = match (kind, mask) {
-        (MaskKind::Causal, _) => {
-            let all = g.try_constant(Value::bools(&[], [true]).to_const())?;
-            let all = g.try_expand(all, &[d.queries, d.keys])?;
-            g.try_emit(Op::Trilu { upper: false, k: d.keys.extent() - d.queries.extent() }, &[all])?
-        }
+        (MaskKind::Causal, _) => causal(g, d, None)?,
         (MaskKind::Custom, Some(mask)) if g.try_shape(mask)?.dtype() != DType::Bool => {
             let mask = g.try_cast(mask, dtype)?;
             return g.try_add_(scores, mask);
@@ -429,6 +460,7 @@ mod tests {
             num_heads: 1,
             head_dim: 1,
             mask: MaskKind::Causal,
+            window: None,
             scale: None,
             unseen: Unseen::Zero,
         };
@@ -438,13 +470,38 @@ mod tests {
     }
 
     #[test]
+    fn windows_are_the_last_keys_up_to_a_query() {
+        let (q, k) = (floats(&[1, 2, 1], &[0.0, 0.0]), floats(&[1, 4, 1], &[0.0; 4]));
+        let v = floats(&[1, 4, 1], &[1.0, 3.0, 8.0, 20.0]);
+        let of = |mask, window| {
+            let (scale, unseen) = (None, Unseen::Zero);
+            Op::Attention { num_heads: 1, head_dim: 1, mask, window: Some(window), scale, unseen }
+        };
+        let attend = |window, q: &Value, k: &Value, v: &Value| {
+            evaluate_op(&of(MaskKind::Causal, window), &[q, k, v], &[]).map(|y| y[0].to_f64())
+        };
+        assert_eq!(attend(1, &q, &k, &v).unwrap(), [8.0, 20.0]);
+        assert_eq!(attend(2, &q, &k, &v).unwrap(), [5.5, 14.0]);
+        assert_eq!(attend(9, &q, &k, &v).unwrap(), [4.0, 8.0]);
+        // More queries than keys: the first ones see nothing.
+        assert_eq!(attend(1, &k, &q, &floats(&[1, 2, 1], &[5.0, 7.0])).unwrap(), [0.0, 0.0, 5.0, 7.0]);
+        // A window has some keys, and is one of causal attention.
+        let f = Shape::new(&[1, 2, 1], DType::F32);
+        for op in [of(MaskKind::Causal, 0), of(MaskKind::Causal, 1 << 31), of(MaskKind::None, 1)] {
+            let error = op.def().infer(&op, &[&f, &f, &f], &[]).unwrap_err();
+            assert!(error.to_string().contains("with a window of"), "{error}");
+        }
+    }
+
+    #[test]
     fn heads_share_keys_and_masks_choose() {
         let q = floats(&[1, 2, 1, 1], &[0.0, 0.0]);
         let k = floats(&[1, 1, 2, 1], &[1.0, 5.0]);
         let mask = Value::bools(&[2, 1, 2], [true, false, false, false]);
         let attend = |unseen, k: &Value| {
             let (mask_kind, scale) = (MaskKind::Custom, Some(1.0));
-            let op = Op::Attention { num_heads: 2, head_dim: 1, mask: mask_kind, scale, unseen };
+            let op =
+                Op::Attention { num_heads: 2, head_dim: 1, mask: mask_kind, window: None, scale, unseen };
             evaluate_op(&op, &[&q, k, k, &mask], &[]).unwrap()[0].to_f64()
         };
         assert_eq!(attend(Unseen::Zero, &k), [1.0, 0.0]);

@@ -75,6 +75,7 @@ impl Builder {
             num_heads: 2,
             head_dim: WIDTH / 2,
             mask: kind,
+            window: None,
             scale: None,
             unseen: crate::ops::Unseen::Zero,
         };

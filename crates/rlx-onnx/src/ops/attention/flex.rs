@@ -20,7 +20,14 @@ pub(super) fn flex_attention(cx: Cx) -> Nodes {
     let modified = cx.attrs.has("score_mod") || cx.attrs.has("prob_mod");
     if !modified && wide == dtype {
         let (num_heads, head_dim) = (heads.query_heads, heads.size);
-        let op = Op::Attention { num_heads, head_dim, mask: MaskKind::None, scale, unseen: Unseen::Nan };
+        let op = Op::Attention {
+            num_heads,
+            head_dim,
+            mask: MaskKind::None,
+            window: None,
+            scale,
+            unseen: Unseen::Nan,
+        };
         return Ok(vec![cx.add(op, &[heads.q, heads.k, heads.v])?]);
     }
     let root = scale.map_or(1.0 / (heads.size as f64).sqrt(), f64::from).sqrt();

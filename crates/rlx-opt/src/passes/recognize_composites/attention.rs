@@ -239,7 +239,7 @@ fn build(view: &View<'_>, node: &Node, parts: &Parts, s: &mut Simplifier<'_>) ->
     let scale = if (scale - usual).abs() <= 1e-6 * usual { None } else { Some(scale as f32) };
     let kind = if mask.is_some() { MaskKind::Custom } else { MaskKind::None };
     let (num_heads, head_dim, unseen) = (form.heads, form.head_dim, parts.unseen);
-    let op = Op::Attention { num_heads, head_dim, mask: kind, scale, unseen };
+    let op = Op::Attention { num_heads, head_dim, mask: kind, window: None, scale, unseen };
     let dims = s.dims(q).to_vec();
     let value_dim = s.dims(v)[3];
     let rows = heads_last(s, q)?;

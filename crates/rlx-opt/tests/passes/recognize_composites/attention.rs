@@ -22,7 +22,7 @@ const BACK: &str = "t = Transpose(y) {perm=[0, 2, 1, 3]}
         return z";
 
 fn attention(mask: MaskKind, scale: Option<f32>) -> Op {
-    Op::Attention { num_heads: 2, head_dim: 4, mask, scale, unseen: Unseen::Nan }
+    Op::Attention { num_heads: 2, head_dim: 4, mask, window: None, scale, unseen: Unseen::Nan }
 }
 
 #[test]
@@ -71,6 +71,7 @@ fn attention_with_roots_of_the_scale_and_a_guard_against_nan() {
             num_heads: 2,
             head_dim: 4,
             mask: MaskKind::Custom,
+            window: None,
             scale: None,
             unseen: Unseen::Guard,
         },
@@ -175,7 +176,14 @@ fn attention_of_many_groups_of_heads() {
         p = Softmax(b) {axis=-1}
         y = MatMul(p, v)
         return y",
-        &Op::Attention { num_heads: 4, head_dim: 4, mask: MaskKind::None, scale: None, unseen: Unseen::Nan },
+        &Op::Attention {
+            num_heads: 4,
+            head_dim: 4,
+            mask: MaskKind::None,
+            window: None,
+            scale: None,
+            unseen: Unseen::Nan,
+        },
     );
     assert_eq!(count(&after, OpKind::Expand), 0, "{after}");
 }

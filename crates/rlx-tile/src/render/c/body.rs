@@ -8,7 +8,9 @@ use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 use super::language::{Language, internal, size};
 use super::numbers::{self, PROLOGUE};
 use crate::beside::Span;
-use crate::ir::{Coord, Copy, Heads, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl};
+use crate::ir::{
+    Begin, Coord, Copy, Heads, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl,
+};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
@@ -28,6 +30,7 @@ pub(super) fn index(at: &Index) -> String {
         Coord::WarpRow => "warp_row".to_string(),
         Coord::WarpCol => "warp_col".to_string(),
         Coord::Counter(c) => format!("c{}", c.0),
+        Coord::First(c) => format!("begin{}", c.0),
     };
     let mut terms: Vec<String> =
         at.terms.iter().map(|(c, factor)| format!("{factor} * {}", coord(c))).collect();
@@ -35,6 +38,29 @@ pub(super) fn index(at: &Index) -> String {
         terms.push(at.constant.to_string());
     }
     terms.join(" + ")
+}
+
+/// What the parts before this one have of something that is divided is taken off.
+fn before(extent: Size) -> String {
+    match extent {
+        Size::Part { each, .. } => format!(" - n0 * d{each}"),
+        Size::Const(_) | Size::Uniform(_) => String::new(),
+    }
+}
+
+/// Where loops with windows begin.
+pub(super) fn declare_firsts(p: &Program, out: &mut String) {
+    for (counter, Begin { window, below, extent, step }) in p.begins() {
+        let row = match below.heads {
+            1 => format!("{} * group_row", below.rows),
+            n => format!("{} * group_row / {n}", below.rows),
+        };
+        // The row's own place; what its window begins at may be far below 0.
+        let last = format!("{row} + {}{}", size(below.offset), before(extent));
+        let (c, behind) = (counter.0, window - 1);
+        let first = format!("{last} > {behind} ? ({last} - {behind}) / {step} : 0");
+        let _ = writeln!(out, "  const int begin{c} = {first};");
+    }
 }
 
 /// Row `r` and chunk `q` of the chunk number `n` of a tile that is stored in matrices.
@@ -166,9 +192,10 @@ impl<'a> Body<'a> {
                 let (c, mut n) = (counter.0, size(*extent));
                 if let Some(b) = below {
                     let rows = format!("{} * (group_row + 1)", b.rows);
+                    let (offset, before) = (size(b.offset), before(*extent));
                     let bound = match b.heads {
-                        1 => format!("{rows} + {}", size(b.offset)),
-                        n => format!("({rows} + {}) / {n} + {}", n - 1, size(b.offset)),
+                        1 => format!("{rows} + {offset}{before}"),
+                        n => format!("({rows} + {}) / {n} + {offset}{before}", n - 1),
                     };
                     self.line(&format!("const int e{c} = {n} < {bound} ? {n} : {bound};"));
                     n = format!("e{c}");
@@ -178,8 +205,10 @@ impl<'a> Body<'a> {
                     Size::Uniform(_) | Size::Part { .. } => "#pragma unroll 1",
                 });
                 // Written so that sizes near the end of an int do not overflow.
+                let window = below.and_then(|below| below.window);
+                let first = window.map_or_else(String::new, |_| format!(" - begin{c}"));
                 self.open(&format!(
-                    "for (int c{c} = 0; c{c} < {n} / {step} + ({n} % {step} > 0); c{c}++) {{"
+                    "for (int c{c} = 0; c{c} < {n} / {step} + ({n} % {step} > 0){first}; c{c}++) {{"
                 ));
                 self.block(body)?;
                 self.close();

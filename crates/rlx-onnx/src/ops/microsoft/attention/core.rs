@@ -22,6 +22,8 @@ pub(super) struct Core {
     pub scale: Option<f32>,
     /// Whether query i sees the keys up to its own place only, counted from the last query and key.
     pub causal: bool,
+    /// How many keys a query sees at most, the last ones up to its own place; of `causal` attention.
+    pub window: Option<usize>,
     /// What may be seen, a bool that broadcasts onto the scores `[batch, heads, queries, keys]`.
     pub seen: Option<NodeId>,
     /// Added to the scores; broadcasts onto them.
@@ -58,6 +60,7 @@ impl Core {
             size,
             scale: None,
             causal: false,
+            window: None,
             seen: None,
             bias: None,
             softcap: 0.0,
@@ -72,18 +75,19 @@ impl Core {
         if !composite {
             return self.taken_apart(cx);
         }
-        let mut mask = MaskKind::None;
+        let (mut mask, mut window) = (MaskKind::None, None);
         let mut operands = vec![self.q, self.k, self.v];
-        if self.seen.is_none() && self.bias.is_none() {
-            mask = if self.causal { MaskKind::Causal } else { mask };
-        } else {
+        if self.seen.is_some() || self.bias.is_some() {
             mask = MaskKind::Custom;
             operands.push(self.joined_mask(cx)?);
+        } else if self.causal {
+            (mask, window) = (MaskKind::Causal, self.window);
         }
         let op = Op::Attention {
             num_heads: self.heads,
             head_dim: self.size,
             mask,
+            window,
             scale: self.scale,
             unseen: Unseen::Zero,
         };
@@ -105,7 +109,7 @@ impl Core {
             return Ok(self.seen);
         }
         let (queries, keys) = (self.queries(cx), self.keys(cx));
-        let causal = causal(cx, queries, keys)?;
+        let causal = causal(cx, queries, keys, self.window)?;
         Ok(Some(match self.seen {
             Some(seen) => cx.binary(B::And, seen, causal)?,
             None => causal,
@@ -202,14 +206,23 @@ pub(super) fn length(cx: &NodeCx<'_, '_>, x: NodeId) -> Dim {
     shape.dims().get(shape.rank().saturating_sub(2)).copied().unwrap_or(Dim::Static(1))
 }
 
-/// `[queries, keys]`: whether a key is not behind its query, both counted from the last.
-fn causal(cx: Cx, queries: Dim, keys: Dim) -> Result<NodeId, Error> {
+/// `[queries, keys]`: whether a key is not behind its query, both counted from the last, and one of the last `window` of these.
+fn causal(cx: Cx, queries: Dim, keys: Dim, window: Option<usize>) -> Result<NodeId, Error> {
     let row = count(cx, queries)?;
     let row = cx.unsqueeze(row, &[1])?;
     let column = count(cx, keys)?;
     let before = cx.extent(keys.extent() - queries.extent())?;
     let row = cx.binary(B::Add, row, before)?;
-    cx.compare(CmpOp::Le, column, row)
+    up_to(cx, column, row, window)
+}
+
+/// Whether a key is at a query's place or in front of it, and one of the last `window` of these.
+pub(super) fn up_to(cx: Cx, key: NodeId, place: NodeId, window: Option<usize>) -> Result<NodeId, Error> {
+    let seen = cx.compare(CmpOp::Le, key, place)?;
+    let Some(window) = window else { return Ok(seen) };
+    let first = cx.with_scalar(B::Sub, place, window as f64)?;
+    let near = cx.compare(CmpOp::Gt, key, first)?;
+    cx.binary(B::And, seen, near)
 }
 
 /// How a mask over the keys is given.

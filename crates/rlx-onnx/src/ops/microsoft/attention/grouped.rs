@@ -3,7 +3,7 @@
 //! A cache has as many rows as there are keys in all, or more: then it is the same buffer at every step, and each row of
 //! the batch has its own length. New keys and values are put in at the end of each row's own, which `seqlens_k` tells.
 
-use super::core::{Core, Shown, longer_bias};
+use super::core::{Core, Shown, longer_bias, up_to};
 use super::{angles, count, fixed, heads, parts, rotate, scale, split};
 use crate::import::NodeCx;
 use crate::ops::index::at_least_zero;
@@ -196,19 +196,14 @@ fn see(cx: Cx, core: &mut Core, g: &Grouped, lengths: NodeId, places: NodeId) ->
         return Ok(());
     }
     let window = cx.attrs.int("local_window_size", -1)?;
+    let window = (window > 0).then(|| window.min(i64::from(i32::MAX)) as usize);
     // Without a past, places count from 0 in every row.
-    if keys == g.length && window <= 0 {
-        core.causal = true;
+    if keys == g.length {
+        (core.causal, core.window) = (true, window);
         return Ok(());
     }
     let place = cx.unsqueeze(places, &[1, 3])?;
-    let mut seen = cx.compare(CmpOp::Le, column, place)?;
-    if window > 0 {
-        let first = cx.with_scalar(B::Sub, place, window.min(i64::from(i32::MAX)) as f64)?;
-        let near = cx.compare(CmpOp::Gt, column, first)?;
-        seen = cx.binary(B::And, seen, near)?;
-    }
-    core.seen = Some(seen);
+    core.seen = Some(up_to(cx, column, place, window)?);
     Ok(())
 }
 
