@@ -23,7 +23,7 @@ fn random_windows(arch: Arch) {
         let divided = seed % 2 == 1;
         let case = AttentionCase::windowed(&mut g, arch, |g| {
             let queries = if divided { g.size(1..=8) } else { g.size(1..=60) };
-            (queries, if g.chance(0.4) { g.size(1..=170) } else { g.size(1..=60) })
+            (queries, if g.chance(0.6) { g.size(64..=200) } else { g.size(1..=60) })
         });
         let (result, conflicts) = if divided {
             let divided = Divided::new(&case, case.tiling.keys as i32 * g.int(1..=2) as i32);
@@ -117,12 +117,15 @@ fn blocks_that_no_query_sees_are_skipped() {
 fn causal_parts_end_at_the_last_key_that_is_seen() {
     for arch in ARCHS {
         let last = attention_tilings(arch, 24).len() - 1;
-        // Of three tiles of 16 queries, the last one sees keys: some of its rows those of the first part alone.
-        let case = case(arch, AttentionShape { queries: 40, keys: 8, ..SHAPE }, last, None);
+        // Two parts of a block of keys, and 32 queries more: two tiles of 16 see nothing, half of the others nothing of the second part.
+        let block = attention_tilings(arch, 24)[last].keys as usize;
+        let shape = AttentionShape { queries: 2 * block + 32, keys: 2 * block, ..SHAPE };
+        let case = case(arch, shape, last, None);
         assert_eq!(case.tiling.queries, 16, "{}", arch.name());
-        let divided = Divided::new(&case, 4);
+        let divided = Divided::new(&case, block as i32);
         let counters = divided.sums(&divided.program()).unwrap().1;
-        assert_eq!((counters.groups, blocks(&case, &counters)), (6, 2), "{}", arch.name());
+        let (tiles, want) = (shape.queries as u64 / 16, block as u64 * 3 / 16);
+        assert_eq!((counters.groups, blocks(&case, &counters)), (2 * tiles, want), "{}", arch.name());
         case.check(&divided.interpret().unwrap().0);
     }
 }
