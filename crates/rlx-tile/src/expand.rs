@@ -29,7 +29,7 @@
 //! ```
 //!
 //! What is copied beyond the end of the loop is beyond its view, so no memory is read for it; where a loop is bounded by [`Below`], the first tiles beyond
-//! that are read in vain.
+//! that are read in vain. Where it begins later ([`Below::window`]), positions already say so: iterations are counted from there.
 
 use rlx_ir::DType;
 

@@ -174,7 +174,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The step that a loop with a window begins at.
+    /// The step that a loop with a window begins at ([`Below::window`]).
     fn first(&self, begin: &Begin) -> u32 {
         let b = begin.below;
         let own = u64::from(b.rows) * u64::from(self.row) / u64::from(b.heads);

@@ -244,8 +244,8 @@ pub struct Below {
     pub heads: u32,
     /// What is added; it may be negative.
     pub offset: Size,
-    /// What more than so many are in front of, up to the row's own, is of no use to it either, as keys are that lie in front of all windows of a block's
-    /// queries: the loop begins at the step that has the first row's, number [`Coord::First`].
+    /// Of what is up to a row's own place, only the last so many are of use to it, as keys are in a window: the loop begins at the step that has the first of
+    /// these for the tile's first row ([`Coord::First`]). Its iterations are counted from there, so stages are those of any loop.
     pub window: Option<u32>,
 }
 
