@@ -199,6 +199,7 @@ fn products_windows_and_attention() {
             g.try_add(Op::MatMul, &[rows, columns]).unwrap()
         }),
         op("keys of nothing", &[&[1, 2, 3, 4], &[1, 2, N, 4], &[1, 2, N, 4]], attention),
+        op("many queries of no keys", &[&[1, 2, 9, 4], &[1, 2, N, 4], &[1, 2, N, 4]], attention),
         op("queries of nothing", &[&[1, 2, N, 4], &[1, 2, 3, 4], &[1, 2, 3, 4]], attention),
         op("masked", &[&[1, 3, 8], &[1, N, 8], &[1, N, 8], &[1, 1, 3, N]], masked),
         op("rope", &[&[1, 2, N, 4], &[N, 2], &[N, 2]], |_| Op::Rope {

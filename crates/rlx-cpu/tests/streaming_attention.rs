@@ -21,6 +21,7 @@ struct Case {
     kv_heads: usize,
     sizes: [usize; 2],
     kind: MaskKind,
+    window: Option<usize>,
     /// The mask's type, where there is one.
     mask: Option<DType>,
     unseen: Unseen,
@@ -35,11 +36,15 @@ impl Case {
             (MaskKind::Causal, None),
             (MaskKind::Custom, Some(DType::Bool)),
             (MaskKind::Custom, Some(dtype)),
-        ][at / 3 % 4];
+            (MaskKind::Causal, None),
+        ][at / 3 % 5];
+        let window = (at / 3 % 5 == 4).then(|| [1, 3, 100, 290, 700][g.size(0..=4)]);
         Case {
             dtype,
-            queries: [5, 40, 129, 150, 300][g.size(0..=4)],
+            // Few of them are multiplied where keys are.
+            queries: [1, 3, 5, 40, 129, 150, 300][g.size(0..=6)],
             keys: [7, 144, 289, 300, 577, 601][g.size(0..=5)],
+            window,
             kv_heads: g.size(1..=2),
             sizes: [g.size(1..=70), [16, 33, 64, 50][g.size(0..=3)]],
             kind,
@@ -67,7 +72,7 @@ impl Case {
             num_heads: HEADS,
             head_dim: d,
             mask: self.kind,
-            window: None,
+            window: self.window,
             scale: self.scale,
             unseen: self.unseen,
         };
@@ -106,7 +111,7 @@ impl Case {
 #[test]
 fn many_keys_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
     let g = &mut Gen::new(61);
-    for at in 0..48 {
+    for at in 0..75 {
         let case = Case::random(g, at);
         let (graph, bindings) = case.graph(g);
         let want = oracle(&graph, &bindings);

@@ -34,11 +34,8 @@ use crate::isa::Isa;
 use crate::layout::{At, Layout};
 use crate::rows::{self, Softmax};
 
-/// Whether operands are of f32, f16 or bf16, and no window says what is seen.
+/// Whether operands are of f32, f16 or bf16.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    if matches!(node.op, Op::Attention { window: Some(_), .. }) {
-        return Claim::No("a window is a mask here".to_owned());
-    }
     let other = node.inputs[..3].iter().map(|&id| graph.shape(id).dtype()).find(|&d| !is_packed(d));
     match other {
         None => Claim::Native,
@@ -56,8 +53,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 
 /// The kernel of the attention `op` that reads these inputs of the step.
 pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Box<dyn StepKernel>> {
-    let &Op::Attention { num_heads: heads, head_dim, mask: kind, window: None, scale, unseen } = op else {
-        return Err(no_kernel(op, "it is no attention without a window"));
+    let &Op::Attention { num_heads: heads, head_dim, mask: kind, window, scale, unseen } = op else {
+        return Err(no_kernel(op, "it is no attention"));
     };
     let Reads { query, keys, values, mask } = reads;
     let bool_mask = mask.is_some_and(|mask| cx.step.inputs[mask].dtype == DType::Bool);
@@ -77,6 +74,7 @@ pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Bo
         heads,
         head_dim,
         kind,
+        window,
         bool_mask,
         scale,
         unseen,
@@ -140,6 +138,8 @@ struct Attention {
     heads: usize,
     head_dim: usize,
     kind: MaskKind,
+    /// How many keys a query sees at most, the last ones up to its own place.
+    window: Option<usize>,
     bool_mask: bool,
     scale: f32,
     unseen: Unseen,
@@ -205,7 +205,8 @@ impl StepKernel for Attention {
         ];
         let elements = parts.iter().try_fold(0usize, |all, &part| all.checked_add(part));
         let thread_scratch = elements.and_then(|n| n.checked_mul(size_of::<f32>())).ok_or_else(too_large)?;
-        let nanos = (b * h * sq) as f64 * sk as f64 * ((d + dv) as f64 / 30.0 + 0.35);
+        let seen = self.window.map_or(sk, |window| sk.min(window));
+        let nanos = (b * h * sq) as f64 * seen as f64 * ((d + dv) as f64 / 30.0 + 0.35);
         let worth = nanos > WORTH_NANOS;
         self.bound = Some(Bindings { q, k, v, y, slices, mask, parts, multiplied, direct, worth });
         let shared_scratch = places * size_of::<u64>();
@@ -383,12 +384,15 @@ impl Attention {
         p.get().wrapping_offset(place * self.dtype.size_bytes() as isize)
     }
 
-    /// How many keys a query may see, before any mask of its own.
-    fn visible(&self, s: &Bindings, query: usize) -> usize {
+    /// The keys that a query may see, before any mask of its own: some of the first ones, or with a window the last of these.
+    fn visible(&self, s: &Bindings, query: usize) -> Range<usize> {
         let (sq, sk) = (s.q.dims[2], s.k.dims[2]);
         match self.kind {
-            MaskKind::Causal => (query + 1 + sk).saturating_sub(sq).min(sk),
-            _ => sk,
+            MaskKind::Causal => {
+                let end = (query + 1 + sk).saturating_sub(sq).min(sk);
+                self.window.map_or(0, |window| end.saturating_sub(window))..end
+            }
+            _ => 0..sk,
         }
     }
 
@@ -410,8 +414,8 @@ impl Attention {
         let visible = self.visible(s, place.2);
         match self.mask_row(s, mask, place) {
             // SAFETY: the caller's promise: the mask broadcasts onto all scores.
-            Some(row) => unsafe { row.seen(visible) },
-            None => 0..visible,
+            Some(row) => unsafe { row.seen(visible.end) },
+            None => visible,
         }
     }
 

@@ -26,10 +26,10 @@ pub(super) const BLOCK: usize = 128;
 /// The most keys at a time.
 const KEYS: usize = 6 * PANEL;
 
-/// How many keys there are at a time: whole panels, about equally many each time.
+/// How many keys there are at a time: whole panels, at least one, about equally many each time.
 pub(super) fn keys_at_once(keys: usize) -> usize {
     let times = keys.div_ceil(KEYS).max(1);
-    keys.div_ceil(times).next_multiple_of(PANEL)
+    keys.div_ceil(times).next_multiple_of(PANEL).max(PANEL)
 }
 
 /// A matrix of keys or values, a row for each.
@@ -86,9 +86,11 @@ impl Attention {
             };
             std::slice::from_raw_parts_mut(states, rows).fill(RowState::EMPTY);
             let block = Block { head: (b, h), first, rows, queries };
-            // No query sees more keys than the last one.
-            for start in (0..self.visible(s, first + rows - 1)).step_by(keys_at_once(sk)) {
-                self.piece(s, run, scratch, &block, start);
+            // No query sees later keys than the last one, nor earlier ones than the first.
+            let at_once = keys_at_once(sk);
+            let from = self.visible(s, first).start / at_once * at_once;
+            for start in (from..self.visible(s, first + rows - 1).end).step_by(at_once) {
+                self.piece(s, run, scratch, &block, start, start > from);
             }
             let y = self.row_of(run.y, &s.y, (b, h, first));
             let unseen = if self.unseen == Unseen::Nan && sk > 0 { f32::NAN } else { 0.0 };
@@ -104,7 +106,7 @@ impl Attention {
         }
     }
 
-    /// Adds what the keys from `start` on give to the sums of a block.
+    /// Adds what the keys from `start` on give to the sums of a block, if it has any (`add`).
     ///
     /// # Safety
     /// As [`Attention::block`]; keys and values must be packed, and states and sums those of the keys before.
@@ -115,6 +117,7 @@ impl Attention {
         scratch: *mut f32,
         block: &Block<T>,
         start: usize,
+        add: bool,
     ) {
         let ([.., sq, d], sk, width) = (s.q.dims, s.k.dims[2], s.v.dims[3]);
         let [keys, values, scores, _, _, mask_row, sums, states] = s.scratch(scratch);
@@ -139,7 +142,7 @@ impl Attention {
             let row_stride = (stride * size_of::<f32>() / size_of::<T>()) as isize;
             let weights = Strided { ptr: scores.cast::<T>().cast_const(), row_stride };
             let b_values = values.wrapping_add(values_at::<T>(start, width));
-            let to_sums = Wide { sums, stride: width, add: start > 0 };
+            let to_sums = Wide { sums, stride: width, add };
             product(run.isa, weights, b_values, [rows, width, columns], to_sums);
         }
     }
@@ -162,11 +165,15 @@ impl Attention {
         let now = (masked && !self.bool_mask) || self.scale <= 0.0 || self.scale.is_nan();
         let (scale, left) = if now { (self.scale, 1.0) } else { (1.0, self.scale) };
         let stride = keys_at_once(s.k.dims[2]);
-        for row in 0..if masked || now { rows } else { 0 } {
+        // Of a piece in front of which a window begins for all rows, nothing is hidden here.
+        let windowed = self.visible(s, first + rows.saturating_sub(1)).start > start;
+        for row in 0..if masked || now || windowed { rows } else { 0 } {
             // SAFETY: the caller's promise.
             unsafe {
                 let line = std::slice::from_raw_parts_mut(scores.wrapping_add(row * stride), columns);
                 self.mask(s, run, line, wide, (b, h, first + row), start, scale);
+                let hidden = self.visible(s, first + row).start.saturating_sub(start).min(columns);
+                line[..hidden].fill(f32::NEG_INFINITY);
             }
         }
         left
