@@ -318,7 +318,7 @@ fn a_window_of_many_keys_is_divided() {
     for (device, ordinal) in MODELS {
         let (backend, graph) = (fake(device, ordinal), windowed("Causal", "600"));
         let (lir, divided) = module(&graph, &backend, &fast());
-        assert!(divided.len() == 1 && divided[0].ends_with(", few rows in parts"), "{divided:?}");
+        assert!(divided.len() == 1 && divided[0].ends_with(", small results in parts"), "{divided:?}");
         let calls = |keys: usize| {
             let bindings = random_bindings(&graph, &DimBinding::batch_past_seq(1, keys), 3);
             let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
