@@ -65,13 +65,13 @@ impl Kernel for Doubted<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Some(e) = &self.0.g.epilogue else { return };
-        // SAFETY: whoever makes it was promised these rows.
+        // SAFETY: `FixedTile`, which alone makes it, was promised these rows and columns.
         unsafe { self.0.requantise(s, e) }
     }
 }
 
-/// Writes the bytes of a tile's sums in fixed point, one vector of columns of two rows or of one at a time: where [`PanelColumns::bytes`] says so, of sums
-/// that are still in registers.
+/// Writes the bytes of a tile's sums in fixed point, one vector of columns of two rows or of one row at a time. Where
+/// `PanelColumns::bytes` says so, the sums are still in registers.
 pub(super) struct FixedTile<'a> {
     pub(super) g: &'a ByteGemm,
     pub(super) fixed: &'a [FixedLinear],
