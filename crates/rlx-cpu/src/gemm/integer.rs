@@ -437,9 +437,9 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
             if let Some(bytes) = &self.bytes {
                 each_row!(V, v => {
                     each_row!(R, r => {
-                        if const { r % 2 == 0 && r + 1 < R } {
+                        if const { r.is_multiple_of(2) && r + 1 < R } {
                             bytes.pair(s, (r, v), [acc[r][v], acc[const { if r + 1 < R { r + 1 } else { r } }][v]]);
-                        } else if const { r % 2 == 0 } {
+                        } else if const { r.is_multiple_of(2) } {
                             bytes.one(s, (r, v), acc[r][v], LANES);
                         }
                     }; 0 1 2 3 4 5 6 7);
