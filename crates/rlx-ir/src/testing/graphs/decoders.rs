@@ -313,14 +313,9 @@ impl Decoder {
     fn attention(&mut self, q: NodeId, k: NodeId, v: NodeId, mask: NodeId) -> Result<NodeId> {
         let kind = self.g.pick(&[MaskKind::None, MaskKind::Causal, MaskKind::Custom, MaskKind::Custom]);
         let (num_heads, head_dim) = (self.heads, self.size);
-        let op = Op::Attention {
-            num_heads,
-            head_dim,
-            mask: kind,
-            window: None,
-            scale: None,
-            unseen: Unseen::Zero,
-        };
+        let windows = if kind == MaskKind::Causal { &[None, None, Some(1), Some(3)][..] } else { &[None] };
+        let (window, scale, unseen) = (self.g.pick(windows), None, Unseen::Zero);
+        let op = Op::Attention { num_heads, head_dim, mask: kind, window, scale, unseen };
         let inputs = [q, k, v, mask];
         self.add(op, if kind == MaskKind::Custom { &inputs } else { &inputs[..3] })
     }
