@@ -4,7 +4,7 @@
 //! through transposes, and reshapes where one scale serves all), the left with one scale, the right with one or one for
 //! each column or output channel, when the device claims the integer form; that is the form (`QDQ`) in which quantised
 //! models are usually exported. Makes: the exact integer matmul, converted and multiplied by both scales; a bias is
-//! added behind. Quantising the result again is left as it is. The largest elements of windows are found among the integers, too.
+//! added behind. Quantising the result again is left as it is. Behind such products, the largest elements of windows are found among the integers, too.
 //!
 //! Legal within rounding error, so only under [`Numerics::Fast`]: the float matmul rounds every term and every sum,
 //! this one is exact before the scales. Sums of more terms than i32 can hold are left alone.
@@ -40,14 +40,18 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         return Ok(graph.clone());
     }
     let mut s = Simplifier::new(graph, context);
+    // Whether bytes are multiplied: where they are not, images become floats anyway, and a device that cannot store single bytes
+    // writes floats faster.
+    let mut multiplies = false;
     for node in graph.nodes() {
         s.begin(node);
         let made = match &node.op {
             Op::MatMul => product(node, &mut s, context)?,
             Op::Conv { .. } => convolution(node, &mut s, context)?,
-            Op::Pool { kind: PoolKind::Max, .. } => largest(node, &mut s, context)?,
+            Op::Pool { kind: PoolKind::Max, .. } if multiplies => largest(node, &mut s, context)?,
             _ => None,
         };
+        multiplies |= made.is_some();
         match made.filter(|&id| *s.graph().shape(id) == node.shape) {
             Some(id) => s.rewriter().replace(node.id, id),
             None => s.node(node)?,

@@ -60,29 +60,36 @@ fn a_convolution_with_a_bias_and_channels_last() {
     assert_same_results(&before, &after, &dims());
 }
 
-/// The largest elements of windows of bytes, quantised as they were.
-fn largest(scale: &str, pads: &str) -> Graph {
+/// The largest elements of windows of bytes, quantised as they were; `product`: behind a product of bytes.
+fn largest(scale: &str, pads: &str, product: bool) -> Graph {
+    let conv = if product { format!("Conv(a, b) {{{CONV}}}") } else { "Activation.Relu(b)".to_owned() };
     short(&format!(
         "x: [batch, 2, 6, 5] u8
+        w: param [6, 2, 3, 3] i8
         a = Dequantize(x, {scale}) {{axis=none, to=f32}}
+        b = Dequantize(w, 0.25) {{axis=none, to=f32}}
+        c = {conv}
         p = Pool(a) {{kind=Max, kernel=[3, 3], strides=[2, 2], pads={pads}, dilations=[1, 1], ceil_mode=false, count_include_pad=false, format=ChannelsFirst}}
         y = Quantize(p, {scale}) {{axis=none, to=u8}}
-        return y"
+        return c, y"
     ))
 }
 
 #[test]
 fn the_largest_of_bytes_stays_a_byte() {
-    let before = largest("0.37", "[1, 1, 1, 1]");
+    let before = largest("0.37", "[1, 1, 1, 1]", true);
     let after = apply(multiply_integers::run, &before);
     assert_eq!(count(&after, OpKind::Dequantize) + count(&after, OpKind::Quantize), 0, "{after}");
     assert_eq!(count(&after, OpKind::Pool), 1, "{after}");
     assert_same_results(&before, &after, &dims());
     // A scale below 0 turns the order around, and a window of padding has no largest byte.
     for (scale, pads) in [("-0.37", "[1, 1, 1, 1]"), ("0.37", "[3, 1, 3, 1]")] {
-        let after = apply(multiply_integers::run, &largest(scale, pads));
-        assert_eq!(count(&after, OpKind::Dequantize), 1, "{after}");
+        let after = apply(multiply_integers::run, &largest(scale, pads, true));
+        assert_eq!(count(&after, OpKind::Quantize), 1, "{after}");
     }
+    // Where nothing multiplies bytes, images are floats.
+    let after = apply(multiply_integers::run, &largest("0.37", "[1, 1, 1, 1]", false));
+    assert_eq!(count(&after, OpKind::Quantize), 1, "{after}");
 }
 
 #[test]
