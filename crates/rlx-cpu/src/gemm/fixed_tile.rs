@@ -22,6 +22,9 @@ pub(super) struct Place<'a> {
 
 impl Place<'_> {
     /// The sums of row `r`.
+    ///
+    /// # Safety
+    /// There must be sums of this row.
     #[inline(always)]
     pub(super) unsafe fn row<S: Simd>(&self, s: S, r: usize) -> S::I {
         // SAFETY: the caller promises the row.

@@ -319,6 +319,9 @@ impl Kernel for RunTasks<'_> {
 }
 
 /// Multiplies `rows` (a power of two up to 8) rows by the columns of a panel; the sums are left at `sums`, or the result is written.
+///
+/// # Safety
+/// As [`ByteGemm::run`], for these rows and columns; `b` must be the panel, with sums for a tile at `sums`.
 #[inline(always)]
 unsafe fn tile_any<S: Simd>(
     s: S,
@@ -456,6 +459,9 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
 }
 
 /// The last `k % GROUP` of a row's `k` bytes, and zeros; what those become when flipped meets zeros of B.
+///
+/// # Safety
+/// `k` bytes must be readable from `row` on.
 #[inline(always)]
 unsafe fn last_word(row: *const u8, k: usize) -> u32 {
     let rest = k % GROUP;
