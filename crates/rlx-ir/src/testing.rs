@@ -22,6 +22,7 @@ mod matmuls;
 mod mismatch;
 mod modules;
 mod numerics;
+mod pages;
 mod property;
 
 pub use crate::ops::nn::attention::{AttentionShape, random_attention};
@@ -38,6 +39,7 @@ pub use modules::damaged_module;
 pub use numerics::{
     random_masked_attention, random_masked_rows, random_rounding_graph, random_scale_from_body,
 };
+pub use pages::random_paged_attention;
 pub use property::for_random_graphs;
 
 /// A source of choices: seeded (SplitMix64), or the bytes of a fuzzer.

@@ -56,6 +56,17 @@ pub struct Builder {
     made: Vec<HashMap<Inst, Value>>,
     defs: Vec<Option<Inst>>,
     ranges: Vec<Range>,
+    /// The open list that each value stands in, counted from the outermost.
+    levels: Vec<usize>,
+    /// The outermost list that it could stand in: arithmetic is as far out as what it is made of.
+    reach: Vec<usize>,
+}
+
+/// Open lists that [`Builder::leave`] left.
+#[derive(Debug)]
+pub struct Left {
+    blocks: Vec<Vec<Stmt>>,
+    made: Vec<HashMap<Inst, Value>>,
 }
 
 impl Builder {
@@ -77,6 +88,8 @@ impl Builder {
             made: vec![HashMap::new()],
             defs: Vec::new(),
             ranges: Vec::new(),
+            levels: Vec::new(),
+            reach: Vec::new(),
         }
     }
 
@@ -173,10 +186,12 @@ impl Builder {
         }
     }
 
-    fn fresh(&mut self, ty: Ty, def: Option<Inst>, range: Range) -> Value {
+    fn fresh(&mut self, ty: Ty, def: Option<Inst>, range: Range, (level, reach): (usize, usize)) -> Value {
         self.kernel.values.push(ty);
         self.defs.push(def);
         self.ranges.push(range);
+        self.levels.push(level);
+        self.reach.push(reach);
         Value((self.kernel.values.len() - 1) as u32)
     }
 
@@ -199,9 +214,11 @@ impl Builder {
         };
         let range = simplify::range_of(self, &inst);
         // Constants and uniforms are visible everywhere: they stand at the top.
-        let v = self.fresh(ty, Some(inst), range);
         let top = matches!(inst, Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId);
-        let level = if top { 0 } else { self.blocks.len() - 1 };
+        let level = if top { 0 } else { self.depth() };
+        let mut reach = if pure { 0 } else { level };
+        simplify::operands(&inst, &mut |v| reach = reach.max(self.reach[v.index()]));
+        let v = self.fresh(ty, Some(inst), range, (level, reach));
         self.blocks[level].push(Stmt::Let(v, inst));
         if pure {
             self.made[level].insert(inst, v);
@@ -227,6 +244,37 @@ impl Builder {
         self.blocks.pop().unwrap_or_default()
     }
 
+    /// How many lists are open around the innermost one.
+    pub fn depth(&self) -> usize {
+        self.blocks.len() - 1
+    }
+
+    /// The outermost of the open lists in which a value could be made, arithmetic of what is there.
+    pub fn reach(&self, v: Value) -> usize {
+        self.reach[v.index()]
+    }
+
+    /// Leaves the lists within list number `depth`, so that statements go there, in front of what is being written, until [`Builder::enter`].
+    pub fn leave(&mut self, depth: usize) -> Left {
+        let from = (depth + 1).min(self.blocks.len());
+        Left { blocks: self.blocks.split_off(from), made: self.made.split_off(from) }
+    }
+
+    /// Goes back into lists that were left.
+    pub fn enter(&mut self, left: Left) {
+        self.blocks.extend(left.blocks);
+        self.made.extend(left.made);
+    }
+
+    /// A value of lists that were left, made again in this one, which is as far out as it reaches.
+    pub fn again(&mut self, v: Value) -> Value {
+        let Some(mut inst) = self.def(v).filter(|_| self.levels[v.index()] > self.depth()) else { return v };
+        simplify::replace_operands(&mut inst, &mut |of| self.again(of));
+        let made = self.inst(inst);
+        self.ranges[made.index()] = self.ranges[v.index()];
+        made
+    }
+
     /// A choice between two finished lists.
     pub fn push_if(&mut self, cond: Value, then: Vec<Stmt>, otherwise: Vec<Stmt>) {
         self.push(Stmt::If { cond, then, otherwise });
@@ -235,7 +283,10 @@ impl Builder {
     /// The counter of a loop from `from` to before `to`.
     pub fn counter(&mut self, from: Value, to: Value) -> Value {
         let least = self.range(from).min;
-        self.fresh(Ty::I32, None, Range { min: least, max: (self.range(to).max - 1).max(least) })
+        let range = Range { min: least, max: (self.range(to).max - 1).max(least) };
+        // It is known in the loop's list, which is to be opened.
+        let within = self.blocks.len();
+        self.fresh(Ty::I32, None, range, (within, within))
     }
 
     /// A loop over a finished list.

@@ -333,7 +333,12 @@ fn rename(stmts: &mut Vec<Stmt>, used: &[bool], map: &mut [Value], values: &mut 
 }
 
 fn rename_inst(inst: &mut Inst, map: &[Value]) {
-    let to = |v: &mut Value| *v = map[v.index()];
+    replace_operands(inst, &mut |v| map[v.index()]);
+}
+
+/// Gives an instruction other operands.
+pub(crate) fn replace_operands(inst: &mut Inst, f: &mut dyn FnMut(Value) -> Value) {
+    let mut to = |v: &mut Value| *v = f(*v);
     match inst {
         Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId | Inst::Get(_) => {}
         Inst::Unary(_, v) | Inst::Convert(_, v) | Inst::Bitcast(_, v) | Inst::Load(_, v) => to(v),

@@ -254,25 +254,43 @@ fn is_cheap(node: &Node, graph: &Graph) -> bool {
     few && whole.map(|s| s.dtype().bits()).sum::<usize>() <= node.shape.dtype().bits()
 }
 
-/// Whether the matmul `anchor` reads each element of `gather` once, through reshapes and transposes at most: keys and values that one
-/// query attends to. A matmul of more rows would look up every element again for each, which takes more instructions than the
-/// multiply-add that needs it; a step of its own looks up once.
-fn is_read_once(gather: &Node, anchor: &Node, graph: &Graph) -> bool {
+/// How often an element that a gather picks may be loaded by a matmul that picks it itself. Each load has a few instructions more than one of a copy has
+/// (what does not change along a row or a page is looked up in front of the loop), so some of them take less time than reading and writing a copy.
+const MOST_LOADS: i64 = 8;
+
+/// From so many rows, or columns, on a matmul is done in tiles, of which at least [`SHARED_BY`] share a load; those of fewer each load for themselves.
+const SHARED_FROM: i64 = 8;
+
+/// See [`SHARED_FROM`].
+const SHARED_BY: i64 = 16;
+
+/// Whether the matmul `anchor` loads the elements that `gather` picks, through reshapes and transposes at most, few times: keys and values that a few
+/// queries attend to. A matmul of many rows loads them again for each tile; there a step of its own picks them once.
+fn is_read_few_times(gather: &Node, anchor: &Node, graph: &Graph) -> bool {
     let (Op::MatMul, &[lhs, rhs]) = (&anchor.op, &anchor.inputs[..]) else { return false };
     let Ok(dims) = MatMulDims::of(graph.shape(lhs), graph.shape(rhs)) else { return false };
     // Each column reads the left operand again, each row the right one, and each matrix of a batch an operand that the batch shares.
-    let once = |operand: NodeId, readers: Dim| {
+    let loads = |operand: NodeId, readers: Dim| {
         let of = graph.shape(operand).dims();
-        readers == Dim::Static(1) && of[..of.len().saturating_sub(2)] == dims.batch
+        let (own, skip) = (&of[..of.len().saturating_sub(2)], dims.batch.len() + 2 - of.len().max(2));
+        let readers = i64::try_from(readers.as_static()?).ok()?;
+        let alone = if readers < SHARED_FROM { readers } else { readers.div_euclid(SHARED_BY) + 1 };
+        dims.batch.iter().enumerate().try_fold(alone, |n, (i, along)| match i.checked_sub(skip) {
+            Some(i) if own.get(i) == Some(along) => Some(n),
+            _ => Some(n.saturating_mul(i64::try_from(along.as_static()?).ok()?)),
+        })
     };
+    let few = |operand, readers| loads(operand, readers).is_some_and(|n| n <= MOST_LOADS);
     [(lhs, dims.n), (rhs, dims.m)]
         .into_iter()
-        .all(|(id, readers)| !is_moved(gather, id, graph) || once(id, readers))
+        .all(|(id, readers)| !is_moved(gather, id, graph) || few(id, readers))
 }
 
-/// Whether `id` is `node`, or reshapes and transposes of it.
+/// Whether `id` is `node`, or reshapes, transposes and casts of it.
 fn is_moved(node: &Node, mut id: NodeId, graph: &Graph) -> bool {
-    while let Node { op: Op::Reshape { .. } | Op::Transpose { .. }, inputs, .. } = graph.node(id) {
+    while let Node { op: Op::Reshape { .. } | Op::Transpose { .. } | Op::Cast { .. }, inputs, .. } =
+        graph.node(id)
+    {
         id = inputs[0];
     }
     id == node.id
@@ -304,10 +322,10 @@ impl Target for KernelTarget {
     /// more than it makes. Without workgroup memory every invocation would compute it again.
     ///
     /// Norms are not among it. The statistics of a tile's rows take as many loads as the matmul itself, if each tile computes them.
-    /// Gathers are, where a matmul reads what they pick once.
+    /// Gathers are, where a matmul loads what they pick a few times.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
         if let Op::Gather { .. } = producer.op {
-            return is_read_once(producer, anchor, graph);
+            return is_read_few_times(producer, anchor, graph);
         }
         let first_alone = !anchor.inputs[1..].contains(&producer.id);
         producer.op.is_elementwise()

@@ -160,15 +160,35 @@ fn paged(queries: usize) -> String {
 }
 
 #[test]
-fn gathers_are_computed_where_one_query_reads_them() {
+fn gathers_are_computed_where_few_queries_read_them() {
     let all = [native(), words(), shorts(), processor()];
-    check(&paged(1), &all, &["Gather+Transpose+Reshape+MatMul"]);
-    check(&paged(2), &all, &["Gather", "MatMul"]);
-    // Heads that share keys read them several times.
-    let shared = paged(1).replace("[2, 5]", "[5]");
-    let shared = shared.replace("[2, 5, 4, 3, 8]", "[5, 4, 3, 8]").replace("[2, 20, 3, 8]", "[20, 3, 8]");
-    let shared = shared.replace("perm=[0, 2, 3, 1]", "perm=[1, 2, 0]").replace("[2, 3, 8, 20]", "[3, 8, 20]");
-    check(&shared, &all, &["Gather", "MatMul"]);
+    let together = ["Gather+Transpose+Reshape+MatMul"];
+    check(&paged(1), &all, &together);
+    check(&paged(8), &all, &together);
+    // Rows that share a load are one of them.
+    check(&paged(40), &all, &together);
+    check(&paged(600), &all[1..2], &["Gather", "MatMul"]);
+    let cast = paged(2)
+        .replace("[10, 4, 3, 8] f32", "[10, 4, 3, 8] f16")
+        .replace("[2, 5, 4, 3, 8] f32", "[2, 5, 4, 3, 8] f16");
+    let cast = cast.replace("%6 = MatMul", "%7 = MatMul").replace("%5 = ", "%6 = ").replace("%4 = ", "%5 = ");
+    let cast = cast
+        .replace("Transpose(%4)", "Transpose(%5)")
+        .replace("(%0, %5)", "(%0, %6)")
+        .replace("return %6", "return %7");
+    let cast = cast.replace(
+        "%5 = Reshape(%3)",
+        "%4 = Cast(%3) {to=f32} : [2, 5, 4, 3, 8] f32\n          %5 = Reshape(%4)",
+    );
+    check(&cast, &all, &["Gather+Cast+Transpose+Reshape+MatMul"]);
+    // Items that share keys read them several times, many of them too often.
+    let shared = |items: usize| {
+        let shared = paged(1).replace("[2, 3, 1,", &format!("[{items}, 3, 1,")).replace("[2, 5]", "[5]");
+        let shared = shared.replace("[2, 5, 4, 3, 8]", "[5, 4, 3, 8]").replace("[2, 20, 3, 8]", "[20, 3, 8]");
+        shared.replace("perm=[0, 2, 3, 1]", "perm=[1, 2, 0]").replace("[2, 3, 8, 20]", "[3, 8, 20]")
+    };
+    check(&shared(2), &all, &together);
+    check(&shared(9), &all, &["Gather", "MatMul"]);
 }
 
 #[test]

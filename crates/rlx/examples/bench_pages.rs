@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p rlx --example bench_pages` prints microseconds of a run by the rows of each sequence, with
 //! `FusionOptions::producers` and without, where two gathers are steps that write all keys and values first. Both run by turns; times
-//! are minima of 200 runs. `RLX_NUM_THREADS` sets the threads.
+//! are minima of 200 runs. `RLX_NUM_THREADS` sets the threads. An argument names another device than the CPU, whose feature the build
+//! then has (`--features vulkan … -- vulkan`), a second one says how many runs.
 
 use std::time::Instant;
 
@@ -17,12 +18,15 @@ const SIZE: usize = 64;
 const PAGE: usize = 16;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let device = args.next().map_or(Ok(Device::Cpu), |name| name.parse())?;
+    let rounds: usize = args.next().map_or(Ok(200), |n| n.parse())?;
     println!("| rows | apart, µs | together, µs | arena KB | arena KB | time |");
     println!("|---|---|---|---|---|---|");
     for rows in [128, 512, 2048, 8192] {
-        let mut both = [Decoder::new(rows, false)?, Decoder::new(rows, true)?];
+        let mut both = [Decoder::new(device, rows, false)?, Decoder::new(device, rows, true)?];
         let mut least = [f64::MAX; 2];
-        for round in 0..200 {
+        for round in 0..rounds {
             for which in [round % 2, 1 - round % 2] {
                 least[which] = least[which].min(both[which].micros()?);
             }
@@ -45,7 +49,7 @@ struct Decoder {
 
 impl Decoder {
     /// Attention over `rows` rows of each sequence, in a table that has as many pages as that takes.
-    fn new(rows: usize, producers: bool) -> Result<Decoder, Box<dyn std::error::Error>> {
+    fn new(device: Device, rows: usize, producers: bool) -> Result<Decoder, Box<dyn std::error::Error>> {
         let (pages, [heads, key_heads]) = (rows / PAGE, HEADS);
         let table = [SEQUENCES * pages, PAGE, key_heads, SIZE];
         let mut g = Graph::new("pages");
@@ -72,7 +76,7 @@ impl Decoder {
         g.set_outputs(vec![y]);
         let fusion = FusionOptions { producers, ..FusionOptions::default() };
         let options = CompileOptions::try_new()?.fusion_opts(fusion);
-        let mut compiled = Session::try_new(Device::Cpu)?.try_compile_with(g, &options)?;
+        let mut compiled = Session::try_new(device)?.try_compile_with(g, &options)?;
         let numbers = |count: usize| (0..count).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect::<Vec<f32>>();
         for name in ["keys", "values"] {
             compiled.set_param(name, &numbers(table.iter().product()));

@@ -4,6 +4,8 @@
 //! chain of any length becomes straight code, and a movement in the middle of a region costs its index
 //! arithmetic and nothing else. An anchor's value is given beforehand ([`Cx::bind`]).
 
+use std::ops::Range;
+
 use rlx_ir::op::PadMode;
 use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
@@ -41,6 +43,32 @@ pub fn may_be_written_over(body: &Graph, input: usize) -> bool {
         !reads || node.op.is_elementwise() && same(node.id)
     });
     stays && body.outputs.iter().all(|&id| same(id))
+}
+
+/// The dimensions of two shapes of as many elements, in groups that have as many in both, each as short as can be.
+pub(super) fn dim_groups(to: &[Extent], from: &[Extent]) -> Vec<(Range<usize>, Range<usize>)> {
+    let before = |dims: &[Extent]| -> Vec<Extent> {
+        let next = |n: &mut Extent, &d: &Extent| {
+            *n = *n * d;
+            Some(*n)
+        };
+        dims.iter().scan(Extent::Const(1), next).collect()
+    };
+    let (of_to, of_from) = (before(to), before(from));
+    let (mut groups, mut start) = (Vec::new(), (0, 0));
+    for (i, n) in of_to.iter().enumerate() {
+        let end = match of_from[start.1..].iter().position(|m| m == n) {
+            _ if i + 1 == to.len() => from.len(),
+            Some(j) => start.1 + j + 1,
+            None => continue,
+        };
+        groups.push((start.0..i + 1, start.1..end));
+        start = (i + 1, end);
+    }
+    if start != (to.len(), from.len()) {
+        groups.push((start.0..to.len(), start.1..from.len()));
+    }
+    groups
 }
 
 impl Cx<'_> {
@@ -127,21 +155,49 @@ impl Cx<'_> {
     }
 
     fn node_dims(&mut self, id: NodeId) -> Vec<Value> {
-        let dims = self.graph().shape(id).dims().to_vec();
-        dims.iter()
-            .enumerate()
-            .map(|(i, d)| self.size(&format!("n{}.dim{i}", id.index()), d.extent()))
-            .collect()
+        let dims = self.extents(id);
+        self.dims_as_values(id, &dims, 0)
+    }
+
+    fn extents(&self, id: NodeId) -> Vec<Extent> {
+        self.graph().shape(id).dims().iter().map(|d| d.extent()).collect()
+    }
+
+    /// Dimensions of a node, from number `first` on.
+    fn dims_as_values(&mut self, id: NodeId, dims: &[Extent], first: usize) -> Vec<Value> {
+        (dims.iter().zip(first..)).map(|(&d, i)| self.size(&format!("n{}.dim{i}", id.index()), d)).collect()
+    }
+
+    /// Where the element of `to` at `index` is in `from`, which is reshaped. Dimensions that have as many elements in both are taken apart from the
+    /// others: what is not split or joined is not divided either.
+    fn reshaped(&mut self, to: NodeId, from: NodeId, index: &[Value]) -> Vec<Value> {
+        let (to_dims, from_dims) = (self.extents(to), self.extents(from));
+        let mut found = Vec::with_capacity(from_dims.len());
+        for (of_to, of_from) in dim_groups(&to_dims, &from_dims) {
+            let (own, split) = (&index[of_to.clone()], &from_dims[of_from.clone()]);
+            if let (&[i], 1) = (own, split.len()) {
+                found.push(i);
+                continue;
+            }
+            if let &[i] = own
+                && let Some((dims, parts)) = self.joined.get(&i)
+                && dims == split
+            {
+                found.extend_from_slice(&parts.clone());
+                continue;
+            }
+            let sizes = self.dims_as_values(to, &to_dims[of_to.clone()], of_to.start);
+            let flat = self.flatten(own, &sizes);
+            let sizes = self.dims_as_values(from, split, of_from.start);
+            found.extend(self.unflatten(flat, &sizes));
+        }
+        found
     }
 
     fn moved(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
         let source = node.inputs[0];
         let index: Vec<Value> = match &node.op {
-            Op::Reshape { .. } => {
-                let (to, from) = (self.node_dims(node.id), self.node_dims(source));
-                let flat = self.flatten(index, &to);
-                self.unflatten(flat, &from)
-            }
+            Op::Reshape { .. } => self.reshaped(node.id, source, index),
             Op::Transpose { perm } => {
                 let mut out = index.to_vec();
                 perm.iter().zip(index).for_each(|(&p, &i)| out[p] = i);

@@ -41,6 +41,10 @@ pub(crate) struct Cx<'a> {
     places: HashMap<Arg, Place>,
     /// Values of body nodes at the index they were made for.
     pub(super) made: HashMap<(NodeId, Vec<Value>), Value>,
+    /// How many of the innermost open lists are those of loops.
+    loops: usize,
+    /// Numbers that were made of an index into smaller dimensions: see [`Cx::joined_index`].
+    pub(super) joined: HashMap<Value, (Vec<Extent>, Vec<Value>)>,
     /// In a body of elementwise ops alone, indices are those of the collapsed space, and operands are
     /// reached by these strides.
     pub(super) flat: bool,
@@ -59,6 +63,8 @@ impl<'a> Cx<'a> {
             slots: HashMap::new(),
             places: HashMap::new(),
             made: HashMap::new(),
+            loops: 0,
+            joined: HashMap::new(),
             flat: false,
             input_numbers: inputs,
         }
@@ -288,14 +294,48 @@ impl<'a> Cx<'a> {
         at
     }
 
-    /// Runs `f` in an inner list: what it makes is forgotten after.
-    fn inner(&mut self, f: impl FnOnce(&mut Self) -> Scheduled<()>) -> (Scheduled<()>, Vec<Stmt>) {
-        let made = self.made.clone();
+    /// An index into several dimensions as a number of their product; what splits it again has the index.
+    pub fn joined_index(&mut self, index: &[Value], dims: &[Extent], sizes: &[Value]) -> Value {
+        let flat = self.flatten(index, sizes);
+        if dims.len() > 1 {
+            self.joined.insert(flat, (dims.to_vec(), index.to_vec()));
+        }
+        flat
+    }
+
+    /// Runs `f` in an inner list, that of a loop or of a condition: what it makes is forgotten after.
+    fn inner(
+        &mut self,
+        is_loop: bool,
+        f: impl FnOnce(&mut Self) -> Scheduled<()>,
+    ) -> (Scheduled<()>, Vec<Stmt>) {
+        let (made, loops) = (self.made.clone(), self.loops);
+        self.loops = if is_loop { loops + 1 } else { 0 };
         self.b.open();
         let result = f(self);
         let stmts = self.b.close();
-        self.made = made;
+        (self.made, self.loops) = (made, loops);
         (result, stmts)
+    }
+
+    /// Runs `f` in front of the loops that do not change `index`, which it is given as it is there: what it makes is made once for all of their
+    /// iterations. Conditions around it hold there, too.
+    pub fn in_front<T>(&mut self, index: &[Value], f: impl FnOnce(&mut Self, &[Value]) -> T) -> T {
+        let depth = self.b.depth();
+        let reach = index.iter().map(|&v| self.b.reach(v)).max().unwrap_or(0);
+        let level = reach.clamp(depth - self.loops, depth);
+        let left = self.b.leave(level);
+        let loops = self.loops;
+        self.loops -= depth - level;
+        // Some of what was made may stand in the lists that were left.
+        let made = std::mem::take(&mut self.made);
+        let index: Vec<Value> = index.iter().map(|&v| self.b.again(v)).collect();
+        let result = f(self, &index);
+        let made_here = std::mem::replace(&mut self.made, made);
+        self.made.extend(made_here);
+        self.loops = loops;
+        self.b.enter(left);
+        result
     }
 
     /// Runs `then` where `cond` holds.
@@ -304,7 +344,7 @@ impl<'a> Cx<'a> {
             Some(c) if c.bits != 0 => then(self),
             Some(_) => Ok(()),
             None => {
-                let (result, then) = self.inner(then);
+                let (result, then) = self.inner(false, then);
                 self.b.push_if(cond, then, Vec::new());
                 result
             }
@@ -334,7 +374,7 @@ impl<'a> Cx<'a> {
         body: impl FnOnce(&mut Self, Value) -> Scheduled<()>,
     ) -> Scheduled<()> {
         let counter = self.b.counter(from, to);
-        let (result, body) = self.inner(|cx| body(cx, counter));
+        let (result, body) = self.inner(true, |cx| body(cx, counter));
         self.b.push_for(counter, from, to, step, body);
         result
     }

@@ -3,7 +3,7 @@
 //! Gathers compute one element of their result at a time (`Cx::indexed`), so they are in map kernels like
 //! movement does: a gather asks its table for the element the index means.
 //!
-//! An index out of range reports a fault with its axis and value; nothing is clamped into range.
+//! An index out of range reports a fault with its axis and value, and the run fails: what its kernels read instead is never seen.
 
 use rlx_ir::op::ArgOp;
 use rlx_ir::{Extent, Node, NodeId, Op};
@@ -77,7 +77,8 @@ impl Cx<'_> {
     }
 
     /// The element number that `indices` at `at` means along `axis` of `table`, and whether there is one; a
-    /// fault is reported when there is none.
+    /// fault is reported when there is none. It is looked up in front of the loops that `at` does not depend on: once for a row, or a page, that
+    /// such a loop goes along. Where the table is known to have elements, there is always one to read.
     pub(super) fn resolved(
         &mut self,
         indices: NodeId,
@@ -85,7 +86,16 @@ impl Cx<'_> {
         table: NodeId,
         axis: usize,
     ) -> Scheduled<(Value, Value)> {
-        self.start(indices, at, table, None, axis)
+        let some = self.graph().shape(table).dim(axis).as_static().is_some_and(|size| size > 0);
+        self.in_front(at, |cx, at| {
+            let (place, inside) = cx.start(indices, at, table, None, axis)?;
+            if !some {
+                return Ok((place, inside));
+            }
+            // In a run that has failed, any element will do.
+            let first = cx.b.int(0);
+            Ok((cx.b.select(inside, place, first), cx.b.constant(Const::bool(true))))
+        })
     }
 
     /// As [`Cx::resolved`], of the first of `len` elements (one without it) that must all be there.
@@ -133,14 +143,11 @@ impl Cx<'_> {
 
     /// The element of `source` where `inside` holds; 0 (of a run that has failed) elsewhere.
     fn guarded(&mut self, node: &Node, source: NodeId, index: &[Value], inside: Value) -> Scheduled<Value> {
+        if self.b.as_const(inside).is_some_and(|c| c.bits != 0) {
+            return self.element(source, index);
+        }
         let zero = self.b.constant(Const { ty: Ty::of(node.shape.dtype()), bits: 0 });
-        let var = self.b.var(zero);
-        self.if_then(inside, |cx| {
-            let v = cx.element(source, index)?;
-            cx.b.set(var, v);
-            Ok(())
-        })?;
-        Ok(self.b.get(var))
+        self.value_if(inside, zero, |cx| cx.element(source, index))
     }
 
     /// How many dimensions a row of `indices` addresses.

@@ -13,7 +13,6 @@ extern "C" __global__ void __launch_bounds__(64) gather(const int* __restrict__ 
     const float* __restrict__ b1 /* x0 */,
     float* __restrict__ b2 /* y0 */,
     u32* __restrict__ fault) {
-  float m0;
   const int v0 = u[0];
   const int v1 = u[1];
   const int v2 = u[2];
@@ -51,15 +50,11 @@ extern "C" __global__ void __launch_bounds__(64) gather(const int* __restrict__ 
       if (atomicAdd(&fault[0], 1u) == 0u) { fault[1] = (u32)u[8]; fault[2] = 0u; fault[3] = (u32)v36; }
     }
     const int v37 = (int)v27;
-    m0 = 0.0f;
-    if (v30) {
-      const int v38 = (int)((u32)v37 * (u32)v5);
-      const int v39 = (int)((u32)v4 + (u32)v38);
-      const int v40 = (int)((u32)v39 + (u32)v21);
-      const float v41 = b1[v40];
-      m0 = v41;
-    }
-    const float v42 = m0;
+    const int v38 = (v30 ? v37 : (int)0u);
+    const int v39 = (int)((u32)v38 * (u32)v5);
+    const int v40 = (int)((u32)v4 + (u32)v39);
+    const int v41 = (int)((u32)v40 + (u32)v21);
+    const float v42 = b1[v41];
     const int v43 = (int)((u32)v19 * (u32)v7);
     const int v44 = (int)((u32)v6 + (u32)v43);
     const int v45 = (int)((u32)v44 + (u32)v21);

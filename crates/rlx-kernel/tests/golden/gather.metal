@@ -30,7 +30,6 @@ inline u16 to_brain(float f) {
     uint local [[thread_index_in_threadgroup]],
     uint3 group [[threadgroup_position_in_grid]],
     uint3 groups [[threadgroups_per_grid]]) {
-  float m0;
   const int v0 = u[0];
   const int v1 = u[1];
   const int v2 = u[2];
@@ -68,15 +67,11 @@ inline u16 to_brain(float f) {
       if (atomic_fetch_add_explicit(&fault[0], 1u, memory_order_relaxed) == 0u) { atomic_store_explicit(&fault[1], (u32)u[8], memory_order_relaxed); atomic_store_explicit(&fault[2], 0u, memory_order_relaxed); atomic_store_explicit(&fault[3], (u32)v36, memory_order_relaxed); }
     }
     const int v37 = (int)v27;
-    m0 = 0.0f;
-    if (v30) {
-      const int v38 = (int)((u32)v37 * (u32)v5);
-      const int v39 = (int)((u32)v4 + (u32)v38);
-      const int v40 = (int)((u32)v39 + (u32)v21);
-      const float v41 = b1[v40];
-      m0 = v41;
-    }
-    const float v42 = m0;
+    const int v38 = (v30 ? v37 : (int)0u);
+    const int v39 = (int)((u32)v38 * (u32)v5);
+    const int v40 = (int)((u32)v4 + (u32)v39);
+    const int v41 = (int)((u32)v40 + (u32)v21);
+    const float v42 = b1[v41];
     const int v43 = (int)((u32)v19 * (u32)v7);
     const int v44 = (int)((u32)v6 + (u32)v43);
     const int v45 = (int)((u32)v44 + (u32)v21);

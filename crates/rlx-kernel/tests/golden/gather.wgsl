@@ -19,7 +19,6 @@ fn to_u32(x: f32) -> u32 {
 }
 @compute @workgroup_size(64)
 fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  var m0: f32;
   let v0: i32 = u[0][0];
   let v1: i32 = u[0][1];
   let v2: i32 = u[0][2];
@@ -35,74 +34,70 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
   let v13: i32 = (v12 + v10);
   let v14: bool = (v13 < v8);
   if (v14) {
-    let v25: i32 = (v13 / v1);
-    let v26: i32 = (v25 * v1);
-    let v27: i32 = (v13 - v26);
-    let v28: i32 = (v2 + v25);
-    let v29: i32 = (v28 << 1u);
-    let v30: i32 = (v29 + 1i);
+    let v24: i32 = (v13 / v1);
+    let v25: i32 = (v24 * v1);
+    let v26: i32 = (v13 - v25);
+    let v27: i32 = (v2 + v24);
+    let v28: i32 = (v27 << 1u);
+    let v29: i32 = (v28 + 1i);
+    let v30: u32 = b0[v28];
     let v31: u32 = b0[v29];
-    let v32: u32 = b0[v30];
-    let v33: i32 = (v3 >> 31u);
-    let v34: u32 = bitcast<u32>(v3);
-    let v35: u32 = bitcast<u32>(v33);
-    let v36: u32 = (v31 + v34);
-    let v37: bool = (v36 < v31);
-    let v38: u32 = u32(v37);
-    let v39: u32 = (v32 + v35);
-    let v40: u32 = (v39 + v38);
-    let v41: i32 = bitcast<i32>(v32);
-    let v42: bool = (v41 < 0i);
-    let v43: bool = (v32 == 0u);
-    let v44: bool = (v31 < 0u);
-    let v45: bool = (v43 & v44);
-    let v46: bool = (v42 | v45);
-    let v47: u32 = select(v31, v36, v46);
-    let v48: u32 = select(v32, v40, v46);
-    let v49: i32 = bitcast<i32>(v48);
-    let v50: bool = (v49 < 0i);
-    let v51: bool = (v48 == 0u);
-    let v52: bool = (v47 < 0u);
-    let v53: bool = (v51 & v52);
-    let v54: bool = (v50 | v53);
-    let v55: bool = (!v54);
-    let v56: i32 = bitcast<i32>(v35);
-    let v57: bool = (v49 < v56);
-    let v58: bool = (v48 == v35);
-    let v59: bool = (v47 < v34);
-    let v60: bool = (v58 & v59);
-    let v61: bool = (v57 | v60);
-    let v62: bool = (v55 & v61);
-    let v63: bool = (!v62);
-    if (v63) {
-      let v64: bool = (v41 < (-1i));
-      let v65: bool = (v32 == 4294967295u);
-      let v66: bool = (v31 < 2147483648u);
-      let v67: bool = (v65 & v66);
-      let v68: bool = (v64 | v67);
-      let v69: bool = (0i < v41);
-      let v70: bool = (0u == v32);
-      let v71: bool = (2147483647u < v31);
-      let v72: bool = (v70 & v71);
-      let v73: bool = (v69 | v72);
-      let v74: u32 = select(v31, 2147483648u, v68);
-      let v75: u32 = select(v74, 2147483647u, v73);
-      let v76: i32 = bitcast<i32>(v75);
-      if (atomicAdd(&fault[0], 1u) == 0u) { atomicStore(&fault[1], u32(u[2][0])); atomicStore(&fault[2], 0u); atomicStore(&fault[3], bitcast<u32>(v76)); }
-    }
-    let v77: i32 = bitcast<i32>(v47);
-    m0 = 0.0f;
+    let v32: i32 = (v3 >> 31u);
+    let v33: u32 = bitcast<u32>(v3);
+    let v34: u32 = bitcast<u32>(v32);
+    let v35: u32 = (v30 + v33);
+    let v36: bool = (v35 < v30);
+    let v37: u32 = u32(v36);
+    let v38: u32 = (v31 + v34);
+    let v39: u32 = (v38 + v37);
+    let v40: i32 = bitcast<i32>(v31);
+    let v41: bool = (v40 < 0i);
+    let v42: bool = (v31 == 0u);
+    let v43: bool = (v30 < 0u);
+    let v44: bool = (v42 & v43);
+    let v45: bool = (v41 | v44);
+    let v46: u32 = select(v30, v35, v45);
+    let v47: u32 = select(v31, v39, v45);
+    let v48: i32 = bitcast<i32>(v47);
+    let v49: bool = (v48 < 0i);
+    let v50: bool = (v47 == 0u);
+    let v51: bool = (v46 < 0u);
+    let v52: bool = (v50 & v51);
+    let v53: bool = (v49 | v52);
+    let v54: bool = (!v53);
+    let v55: i32 = bitcast<i32>(v34);
+    let v56: bool = (v48 < v55);
+    let v57: bool = (v47 == v34);
+    let v58: bool = (v46 < v33);
+    let v59: bool = (v57 & v58);
+    let v60: bool = (v56 | v59);
+    let v61: bool = (v54 & v60);
+    let v62: bool = (!v61);
     if (v62) {
-      let v78: i32 = (v77 * v5);
-      let v79: i32 = (v4 + v78);
-      let v80: i32 = (v79 + v27);
-      let v81: f32 = b1[v80];
-      m0 = v81;
+      let v63: bool = (v40 < (-1i));
+      let v64: bool = (v31 == 4294967295u);
+      let v65: bool = (v30 < 2147483648u);
+      let v66: bool = (v64 & v65);
+      let v67: bool = (v63 | v66);
+      let v68: bool = (0i < v40);
+      let v69: bool = (0u == v31);
+      let v70: bool = (2147483647u < v30);
+      let v71: bool = (v69 & v70);
+      let v72: bool = (v68 | v71);
+      let v73: u32 = select(v30, 2147483648u, v67);
+      let v74: u32 = select(v73, 2147483647u, v72);
+      let v75: i32 = bitcast<i32>(v74);
+      if (atomicAdd(&fault[0], 1u) == 0u) { atomicStore(&fault[1], u32(u[2][0])); atomicStore(&fault[2], 0u); atomicStore(&fault[3], bitcast<u32>(v75)); }
     }
-    let v82: f32 = m0;
-    let v83: i32 = (v25 * v7);
-    let v84: i32 = (v6 + v83);
-    let v85: i32 = (v84 + v27);
-    b2[v85] = v82;
+    let v76: i32 = bitcast<i32>(v46);
+    let v77: i32 = select(0i, v76, v61);
+    let v78: i32 = (v77 * v5);
+    let v79: i32 = (v4 + v78);
+    let v80: i32 = (v79 + v26);
+    let v81: f32 = b1[v80];
+    let v82: i32 = (v24 * v7);
+    let v83: i32 = (v6 + v82);
+    let v84: i32 = (v83 + v26);
+    b2[v84] = v81;
   }
 }

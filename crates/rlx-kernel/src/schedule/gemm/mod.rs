@@ -96,7 +96,7 @@ impl Sizes {
         Sizes {
             batch: cx.sizes("batch", &p.batch),
             m: cx.sizes("m", &p.m),
-            // What is behind the first dimension is a convolution's window, or a block of weights.
+            // What is behind the first dimension is a convolution's window, a block of weights, or a page.
             k: (p.k.iter().enumerate())
                 .map(|(i, &e)| if i == 0 { cx.size("k0", e) } else { cx.window_size(&format!("k{i}"), e) })
                 .collect(),

@@ -21,7 +21,8 @@
 //! region writes its result instead of what that is made of.
 //!
 //! **Gathers.** Keys and values that a gather picks from a table (pages of a cache that sequences share) become part of the attention
-//! that reads them, with the reshapes and transposes between the two, which say where the attention finds a row.
+//! that reads them, or of the matmul where it is decomposed, with what is between the two: reshapes and transposes, which say where a row is found,
+//! and a cast, which the gather would have taken in.
 //!
 //! **Pairs.** `f(x·W) · (x·V)` is one region of two matmuls if the device has a kernel for it ([`crate::Target::fuses_pair`]): the
 //! second result is multiplied by the first one while that is in a cache, so that only their product is stored, and a producer
@@ -47,9 +48,12 @@ impl Groups<'_> {
     /// Makes producers part of the groups that use them, where all of them can and it pays.
     pub(super) fn take_producers(&mut self) {
         for node in self.graph.nodes().iter().filter(|n| !is_moved(n)) {
-            let moved = self.moved(node);
+            let own = self.own_group(node);
+            let moved = self.moved(node, own);
             let last = moved.last().map_or(node, |&id| self.graph.node(id));
-            if !self.is_free(node) || !self.fuses_producers(&[node.id], last) {
+            let all_own =
+                own.is_none_or(|g| self.members[g].iter().all(|m| *m == node.id || moved.contains(m)));
+            if !all_own || !self.is_free(node, own) || !self.fuses_producers(&[node.id], last) {
                 continue;
             }
             let mut producers = self.with_what_it_joins(node);
@@ -61,27 +65,37 @@ impl Groups<'_> {
         }
     }
 
-    /// Whether nothing but other steps of a run reads what `node` makes, and it is in no region yet.
-    fn is_free(&self, node: &Node) -> bool {
+    /// The group that a gather began, which may become part of its reader's.
+    fn own_group(&self, node: &Node) -> Option<usize> {
+        let group = self.of[node.id.index()].filter(|_| matches!(node.op, Op::Gather { .. }))?;
+        (self.members[group].first() == Some(&node.id)).then_some(group)
+    }
+
+    /// Whether nothing but other steps of a run reads what `node` makes, and it is in no region yet but one that is taken with it.
+    fn is_free(&self, node: &Node, own: Option<usize>) -> bool {
         let at = node.id.index();
-        self.of[at].is_none() && !self.outputs[at] && !self.fixed[at] && !self.users[at].is_empty()
+        let free = self.of[at].is_none() || self.of[at] == own;
+        free && !self.outputs[at] && !self.fixed[at] && !self.users[at].is_empty()
     }
 
     /// Whether all that read `last` can be computed with `producers`, of which it is the last.
     fn fuses_producers(&self, producers: &[NodeId], last: &Node) -> bool {
         let (target, graph) = (self.context.target, self.graph);
-        let computes = || producers.iter().map(|&p| graph.node(p)).filter(|p| !is_moved(p));
+        let gathers = producers.iter().any(|&p| matches!(graph.node(p).op, Op::Gather { .. }));
+        // What is behind a gather would be part of its step, too.
+        let asked = |p: &&Node| !(is_moved(p) || gathers && matches!(p.op, Op::Cast { .. }));
+        let computes = || producers.iter().map(|&p| graph.node(p)).filter(asked);
         let fuses = |user: &NodeId| computes().all(|p| target.fuses_producer(p, graph.node(*user), graph));
         self.users[last.id.index()].iter().all(fuses)
     }
 
-    /// The reshapes and transposes through which alone a gather is read, one after the other.
-    fn moved(&self, gather: &Node) -> Vec<NodeId> {
+    /// The reshapes, transposes and casts through which alone a gather is read, one after the other; casts are in its `own` group, if anywhere.
+    fn moved(&self, gather: &Node, own: Option<usize>) -> Vec<NodeId> {
         let (mut found, mut at) = (Vec::new(), gather);
         while matches!(gather.op, Op::Gather { .. }) && found.len() < MAX_MEMBERS {
             let &[user] = &self.users[at.id.index()][..] else { break };
             at = self.graph.node(user);
-            if !is_moved(at) || !self.is_free(at) {
+            if !(is_moved(at) || matches!(at.op, Op::Cast { .. })) || !self.is_free(at, own) {
                 break;
             }
             found.push(user);

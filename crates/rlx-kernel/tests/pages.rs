@@ -1,0 +1,89 @@
+//! Keys and values in pages of a table, which matmuls of few rows find by themselves: no copy of them is made.
+
+mod common;
+
+use common::{agree, apple, compiled, native, shorts, try_module, words};
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{AttentionShape, Gen, random_paged_attention};
+use rlx_ir::{DType, ErrorKind, Graph, Op, OpKind, Value};
+use rlx_kernel::KernelTarget;
+
+fn targets() -> [KernelTarget; 5] {
+    [native(), words(), shorts(), apple(), KernelTarget { is_processor: true, ..words() }]
+}
+
+fn shape(g: &mut Gen) -> AttentionShape {
+    AttentionShape {
+        batch: g.size(1..=3),
+        kv_heads: g.size(1..=3),
+        groups: g.size(1..=3),
+        queries: g.pick(&[1, 1, 2, 5, 19]),
+        keys: g.size(1..=14),
+        head_dim: g.size(1..=9),
+        value_dim: g.size(1..=9),
+    }
+}
+
+/// How many gathers are within regions, and how many write what they pick.
+fn gathers(graph: &Graph, target: &KernelTarget) -> [usize; 2] {
+    let module = try_module(graph, target).unwrap();
+    let mut found = [0; 2];
+    for step in &module.steps {
+        let Op::Region { body } = &module.graph.node(step.node).op else {
+            found[1] += usize::from(module.graph.node(step.node).op.kind() == OpKind::Gather);
+            continue;
+        };
+        let nodes = body.graph.nodes();
+        let count = nodes.iter().filter(|n| n.op.kind() == OpKind::Gather).count();
+        found[usize::from(!nodes.iter().any(|n| n.op == Op::MatMul))] += count;
+    }
+    found
+}
+
+#[test]
+fn random_attention_reads_pages_where_they_are() {
+    let (mut together, mut apart) = (0, 0);
+    for seed in 0..520 {
+        let mut g = Gen::new(seed);
+        let dtype = g.pick(&[DType::F32, DType::F32, DType::F16, DType::BF16]);
+        let (shape, page) = (shape(&mut g), g.size(1..=5));
+        let (graph, bindings) = random_paged_attention(&mut g, dtype, &shape, page);
+        let target = &targets()[seed as usize % 5];
+        let [within, steps] = gathers(&graph, target);
+        (together, apart) = (together + within, apart + steps);
+        agree(&graph, &bindings, target);
+    }
+    // All of them: no random attention has so many queries that a copy pays.
+    assert!(together > 800, "{together} {apart}");
+    assert_eq!(apart, 0);
+}
+
+#[test]
+fn a_page_that_is_not_there_is_an_error() {
+    for dtype in [DType::F32, DType::F16] {
+        for target in targets() {
+            let mut g = Gen::new(7);
+            let shape = AttentionShape {
+                batch: 1,
+                kv_heads: 1,
+                groups: 2,
+                queries: 1,
+                keys: 8,
+                head_dim: 4,
+                value_dim: 4,
+            };
+            let (graph, mut bindings): (Graph, Bindings) = random_paged_attention(&mut g, dtype, &shape, 4);
+            assert!(gathers(&graph, &target)[0] > 0);
+            let list =
+                graph.inputs().find(|n| matches!(&n.op, Op::Input { name } if name == "pages")).unwrap();
+            let executable = compiled(&graph, &target);
+            for bad in [1 << 20, -(1 << 20)] {
+                bindings.set_input("pages", Value::int(list.shape.dtype(), &[1, 2], vec![0, bad]));
+                assert_eq!(oracle::evaluate(&graph, &bindings).unwrap_err().kind(), ErrorKind::Value);
+                let error = executable.run(&bindings).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Value, "{}: {error}", target.name);
+                assert!(error.to_string().contains(&bad.to_string()), "{}: {error}", target.name);
+            }
+        }
+    }
+}
