@@ -90,6 +90,8 @@ struct Choice {
     whole: Option<(Vec<Tiling>, (Ex, Ex))>,
     /// Rows, the most that it is for, and the number of parts, of each two dispatches behind those that may do the step in parts.
     parts: Vec<(Ex, Option<u32>, Ex)>,
+    /// Dispatches from this number on are those of every run.
+    always: usize,
 }
 
 impl Choice {
@@ -102,10 +104,11 @@ impl Choice {
             .parts
             .iter()
             .map(|StepParts { launch: of, .. }| (table.add(of.rows), of.most_rows, table.add(of.count)));
-        Choice { whole, parts: parts.collect() }
+        let always = tiles.whole.len() + 2 * tiles.parts.len();
+        Choice { whole, parts: parts.collect(), always }
     }
 
-    /// The dispatches that do the step for these values.
+    /// The dispatches of which those of every run are no part that do the step for these values.
     fn of(&self, values: &Values<'_>) -> Range<usize> {
         let Some((tilings, (rows, cols))) = &self.whole else { return 0..2 };
         let takes = |&(rows, most, count): &_| tiles::takes_parts(values.get(rows), most, values.get(count));
@@ -231,6 +234,14 @@ fn made<'l, C: Clone>(
         let buffers = of.bindings.iter().map(bound).collect();
         made.push(Made::of_kernel(code, &of.code, buffers, &of.uniforms, of.groups));
     }
+    for (at, of) in tiles.map_or(&[][..], |tiles| &tiles.checks) {
+        let operand = |bound: &Operand| match bound {
+            Operand::Operand(arg) => buffer(arg),
+            Operand::Scratch => codes.first_scratch,
+        };
+        let buffers = of.bindings.iter().map(operand).collect();
+        made.push(Made::of_kernel(codes.joins[*at].clone(), &of.code, buffers, &of.uniforms, of.groups));
+    }
     made
 }
 
@@ -241,7 +252,7 @@ pub struct Codes<C> {
     pub kernels: Vec<C>,
     /// Of its tile programs.
     pub tiles: Vec<C>,
-    /// Of the kernels that join parts.
+    /// Of the kernels that join parts or check lists.
     pub joins: Vec<C>,
     /// The buffer that is the first scratch memory.
     pub first_scratch: usize,
@@ -261,7 +272,7 @@ pub fn rejected(
     let by_tiles = || {
         let program = rejected.checked_sub(launches.kernels.len())?;
         let (init, at) = match program.checked_sub(tiles.programs.len()) {
-            Some(join) => (false, tiles.step_of_join(join)?),
+            Some(join) => tiles.step_of_join(join)?,
             None => tiles.step_of(program)?,
         };
         Some(if init { &lir.init[at] } else { &lir.steps[at] })
@@ -387,7 +398,8 @@ impl<C> Bound<C> {
         let chosen = step.choice.as_ref().map(|choice| choice.of(values));
         for (i, (dispatch, at)) in step.list.iter().zip(self.first[at]..).enumerate() {
             self.grids[at] = None;
-            if idle || chosen.as_ref().is_some_and(|chosen| !chosen.contains(&i)) {
+            let always = step.choice.as_ref().is_none_or(|choice| i >= choice.always);
+            if idle || !always && chosen.as_ref().is_some_and(|chosen| !chosen.contains(&i)) {
                 continue;
             }
             let (start, size) = self.places[at];

@@ -115,20 +115,31 @@ impl Target for GpuTarget {
         takes && self.kernels.fuses(anchor, op, graph)
     }
 
-    /// A library reads memory, and so do tiles of attention. Those of a matmul compute what makes an operand where that pays.
+    /// A library reads memory. Tiles of attention find keys and values in pages; those of a matmul compute what makes an operand where that pays.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
-        let attention = matches!(anchor.op, Op::Attention { .. });
+        if let Op::Attention { .. } = anchor.op {
+            // Which it finds, the claim of the region says.
+            return self.matrix_units.is_some() && matches!(producer.op, Op::Gather { axis: 0 });
+        }
         let pays = |of: MatrixUnits| producers::pays(producer, anchor, graph, of.arch);
-        !attention
-            && match self.matmul(anchor, graph) {
-                By::Library => false,
-                By::Tiles => self.matrix_units.is_some_and(pays),
-                By::Kernels => self.kernels.fuses_producer(producer, anchor, graph),
-            }
+        match self.matmul(anchor, graph) {
+            By::Library => false,
+            By::Tiles => self.matrix_units.is_some_and(pays),
+            By::Kernels => self.kernels.fuses_producer(producer, anchor, graph),
+        }
     }
 
+    /// Where an attention looks up rows, tables and lists are dense.
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {
-        self.kernels.reads_view(op, input, view)
+        let looked_up = |op: &Op| match op {
+            Op::Region { body } if tiles::is_attention(op) => {
+                let id = body.graph.inputs().nth(input).map(|n| n.id);
+                let gathers = body.graph.nodes().iter().filter(|n| matches!(n.op, Op::Gather { .. }));
+                id.is_some_and(|id| gathers.into_iter().any(|n| n.inputs.contains(&id)))
+            }
+            _ => false,
+        };
+        (!looked_up(op) || view.is_dense()) && self.kernels.reads_view(op, input, view)
     }
 
     fn writes_view(&self, op: &Op, view: &View) -> bool {

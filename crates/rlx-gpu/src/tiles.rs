@@ -30,7 +30,7 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
+    Division, PartLaunch, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
 };
 use rlx_tile::{Arch, Program};
 
@@ -55,6 +55,8 @@ pub struct StepTiles {
     pub whole: Vec<(usize, StepLaunch)>,
     /// What does it where its result is small and its sums are long; the first that is for a run's rows.
     pub parts: Vec<StepParts>,
+    /// What reports numbers of lists that are out of range, in every run, by their places among [`TileLaunches::joins`].
+    pub checks: Vec<(usize, PartLaunch<Kernel>)>,
 }
 
 impl StepTiles {
@@ -86,7 +88,7 @@ pub struct StepParts {
 pub struct TileLaunches {
     /// The distinct programs, in order of first use.
     pub programs: Vec<(KernelHash, Arc<Program>)>,
-    /// The distinct kernels that join parts, likewise.
+    /// The distinct kernels that join parts or check lists, likewise.
     pub joins: Vec<(KernelHash, Arc<Kernel>)>,
     /// What divided steps of the run need.
     pub scratch: Vec<Scratch>,
@@ -114,9 +116,11 @@ impl TileLaunches {
             in_parts(of, lir, tuned.as_ref(), (units, target), division)
         });
         let always = divided.iter().any(is_always_taken);
+        let checks = launches.first().map_or_else(Vec::new, |launch| launch.checks.clone());
+        let checks = checks.into_iter().map(|check| self.check(check)).collect();
         let parts = self.parts(divided);
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
-        let tiles = StepTiles { whole, parts };
+        let tiles = StepTiles { whole, parts, checks };
         let taken = !tiles.is_empty();
         if init {
             self.init.push(tiles)
@@ -137,9 +141,13 @@ impl TileLaunches {
         has(&self.init).map(|at| (true, at)).or_else(|| Some((false, has(&self.run)?)))
     }
 
-    /// The first step of the run whose parts this kernel joins.
-    pub fn step_of_join(&self, join: usize) -> Option<usize> {
-        self.run.iter().position(|tiles| tiles.parts.iter().any(|parts| parts.join == join))
+    /// The first step whose parts this kernel joins, or whose lists it checks: whether of the init program, and which.
+    pub fn step_of_join(&self, join: usize) -> Option<(bool, usize)> {
+        let has = |tiles: &StepTiles| {
+            tiles.parts.iter().any(|parts| parts.join == join) || tiles.checks.iter().any(|of| of.0 == join)
+        };
+        let init = self.init.iter().position(has).map(|at| (true, at));
+        init.or_else(|| Some((false, self.run.iter().position(has)?)))
     }
 
     fn program(&mut self, program: &Arc<Program>) -> usize {
@@ -167,15 +175,24 @@ impl TileLaunches {
         launches.into_iter().map(|launch| self.part(launch, scratch)).collect()
     }
 
+    fn kernel(&mut self, kernel: &mut Arc<Kernel>) -> usize {
+        let (hash, next) = (kernel.hash(), self.joins.len());
+        let at = self.joins.iter().position(|join| join.0 == hash).unwrap_or(next);
+        if at == next {
+            self.joins.push((hash, Arc::clone(kernel)));
+        }
+        *kernel = Arc::clone(&self.joins[at].1);
+        at
+    }
+
+    fn check(&mut self, mut check: PartLaunch<Kernel>) -> (usize, PartLaunch<Kernel>) {
+        (self.kernel(&mut check.code), check)
+    }
+
     fn part(&mut self, mut launch: PartsLaunch, scratch: usize) -> StepParts {
         let program = self.program(&launch.parts.code);
         launch.parts.code = Arc::clone(&self.programs[program].1);
-        let (hash, next) = (launch.join.code.hash(), self.joins.len());
-        let join = self.joins.iter().position(|join| join.0 == hash).unwrap_or(next);
-        if join == next {
-            self.joins.push((hash, Arc::clone(&launch.join.code)));
-        }
-        launch.join.code = Arc::clone(&self.joins[join].1);
+        let join = self.kernel(&mut launch.join.code);
         StepParts { program, join, launch, scratch }
     }
 }
@@ -200,9 +217,18 @@ pub fn takes_conv(node: &Node, graph: &Graph, units: MatrixUnits) -> bool {
     StepDesc::of_node(node, graph).is_ok_and(|desc| convolves(units.arch, &desc))
 }
 
-/// The same of a node which has no kernels.
+/// The same of a node which has no kernels: an attention, or one of keys and values that a gather picks.
 pub fn takes_whole(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
-    matches!(node.op, Op::Attention { .. }) && takes(node, graph, units, limits)
+    is_attention(&node.op) && takes(node, graph, units, limits)
+}
+
+/// Whether an op is an attention, or a region around one.
+pub fn is_attention(op: &Op) -> bool {
+    match op {
+        Op::Attention { .. } => true,
+        Op::Region { body } => body.graph.nodes().iter().any(|n| matches!(n.op, Op::Attention { .. })),
+        _ => false,
+    }
 }
 
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.

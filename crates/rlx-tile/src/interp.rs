@@ -16,6 +16,7 @@ mod elements;
 mod fragments;
 mod global;
 mod groups;
+mod lookups;
 mod shared;
 mod windows;
 

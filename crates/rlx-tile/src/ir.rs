@@ -14,6 +14,7 @@ use crate::atom::{Arch, Atom, Loading};
 use crate::beside::{Beside, Span};
 use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
+use crate::lookup::Lookup;
 pub use crate::names::{Counter, Fragment, Size, Tile, View};
 use crate::scalar::Scalar;
 use crate::window::Window;
@@ -91,6 +92,8 @@ pub struct ViewDecl {
     pub heads: Option<Heads>,
     /// Rows are windows that slide over images, columns their elements.
     pub window: Option<Window>,
+    /// Rows are in pages of a table.
+    pub lookup: Option<Lookup>,
     /// Elements from batch to batch, for each dimension of the grid's batch.
     pub batch: Vec<Size>,
     /// 1, 2, 4 or 8 neighbouring columns are accessed at once: the column stride is then 1, and columns, base and the other strides are

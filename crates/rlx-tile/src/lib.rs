@@ -43,6 +43,7 @@ pub mod group;
 pub mod interp;
 pub mod ir;
 pub mod layout;
+pub mod lookup;
 mod names;
 pub mod render;
 mod scalar;

@@ -14,11 +14,12 @@ mod step_attention;
 mod step_attention_parts;
 mod step_conv;
 mod step_operands;
+mod step_pages;
 mod step_parts;
 mod step_sums;
 mod suited;
 
-pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
+pub use attention::{Attention, AttentionSizes, BATCH, List, Mask, Pages, attention};
 pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use launch::{Bound, PartLaunch, PartsLaunch, StepLaunch};

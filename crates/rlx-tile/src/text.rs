@@ -25,6 +25,7 @@ use rlx_kernel::ir::Access;
 use crate::beside::{Beside, Span};
 use crate::group::Decls;
 use crate::ir::{Below, Coord, Copy, Index, Program, Reduction, Role, Size, Stage, Stmt};
+use crate::lookup::Lookup;
 use crate::scalar::Scalar;
 use crate::window::{Axis, Slide, Window};
 
@@ -155,6 +156,9 @@ fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
         if let Some(window) = &v.window {
             write_window(f, window)?;
         }
+        if let Some(lookup) = &v.lookup {
+            write_lookup(f, lookup)?;
+        }
         write!(f, " batch {}", List(&v.batch))?;
         writeln!(f, " vector {}", v.vector)?;
     }
@@ -187,6 +191,17 @@ fn write_window(f: &mut dyn Write, window: &Window) -> fmt::Result {
         write!(f, " taps {taps} stride {stride} dilation {dilation} before {before}")?;
     }
     Ok(())
+}
+
+/// `rows from 0 in pages of 16 by b5 base u7 batch [u8, 0] of u9 by u10`.
+fn write_lookup(f: &mut dyn Write, lookup: &Lookup) -> fmt::Result {
+    let Lookup { list, base, batch, first, page, pages, stride } = lookup;
+    write!(f, " rows from {first} in ")?;
+    match page {
+        Some(rows) => write!(f, "pages of {rows}")?,
+        None => f.write_str("one page")?,
+    }
+    write!(f, " by b{} base {base} batch {} of {pages} by {stride}", list.0, List(batch))
 }
 
 fn write_group(f: &mut dyn Write, g: &Decls) -> fmt::Result {

@@ -8,6 +8,7 @@ mod copies;
 mod declared;
 mod elements;
 mod groups;
+mod lookups;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -344,7 +345,9 @@ impl Verifier<'_> {
         self.known_view(&here, to)?;
         self.role(&here, from, Role::Sum)?;
         let view = self.p.view(to);
-        must(view.window.is_none(), &here, || Rule::Access("windows are read, not written".to_string()))?;
+        must(view.window.is_none() && view.lookup.is_none(), &here, || {
+            Rule::Access("windows, and rows that are looked up, are read, not written".to_string())
+        })?;
         must(self.p.buffers[view.buffer.index()].access == Access::Write, &here, || {
             Rule::Access(format!("b{} is not declared to be written", view.buffer.0))
         })?;

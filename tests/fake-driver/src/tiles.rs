@@ -12,7 +12,7 @@ use rlx_ir::ops::Unseen;
 use rlx_kernel::ir::{Access, BufferDecl, Ty};
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
-    Attention, AttentionTiling, Given, Mask, Matmul, Operand, Tiling, attention, matmul,
+    Attention, AttentionTiling, Given, Mask, Matmul, Pages, Operand, Tiling, attention, matmul,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar, render};
@@ -87,6 +87,7 @@ fn matmul_of(lines: &[&str]) -> Compiled<Program> {
 fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
     let comments = comments(lines);
     let (name, arch, dtype) = head(&comments)?;
+    let (name, pages) = in_pages(name)?;
     let (whole, parts) = in_parts(name);
     let words: Vec<&str> = whole.split('.').collect();
     let &["attention", _, sizes, queries, keys, warps, stages, mask, unseen, scale] = &words[..] else {
@@ -120,6 +121,7 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
             "nan" => Unseen::Nan,
             _ => return Err(format!("unseen {unseen:?}")),
         },
+        pages,
         parts,
     };
     let tiling = AttentionTiling {
@@ -129,6 +131,19 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
         stages: number_of(stages, 's')?,
     };
     attention(arch, &what, &tiling).map(Some).map_err(said)
+}
+
+/// A name without what says that keys and values are in pages, and how.
+fn in_pages(mut name: &str) -> Compiled<(&str, [Option<Pages>; 2])> {
+    let mut pages = [None; 2];
+    for (i, of) in [(1, "values"), (0, "keys")] {
+        let Some((before, said)) = name.rsplit_once('.') else { continue };
+        let Some((rows, list)) = said.strip_prefix(of).and_then(|said| said.split_once('x')) else { continue };
+        let rows = Some(number(rows)?).filter(|&rows| rows > 0);
+        pages[i] = Some(Pages { rows, list: list.parse().map_err(|_| format!("list {list:?}"))? });
+        name = before;
+    }
+    Ok((name, pages))
 }
 
 /// A name without what says that the program does parts, and whether it does.
@@ -208,6 +223,7 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     let (name, arch, dtype) = head(&comments)?;
     let grid = find(&comments, "grid")?;
     let bands = number(grid.last().copied().unwrap_or_default())?;
+    let (name, pages) = in_pages(name)?;
     let (whole, parts) = in_parts(name);
     let tiling = tiling(whole, bands)?;
     let mut what = Matmul { parts, ..Matmul::new(dtype) };

@@ -26,6 +26,45 @@ pub(super) fn is_indexed(op: &Op) -> bool {
     )
 }
 
+/// The place that `raw` means among `size`, negative ones counted from the end, and whether there is one, of the first of `len` elements (one without it) that
+/// must all be there; a fault is reported when there is none.
+pub(super) fn place_in(
+    b: &mut Builder,
+    raw: Value,
+    (size, len): (Value, Option<Value>),
+    axis: usize,
+) -> (Value, Value) {
+    let ty = b.ty(raw);
+    let (wide, zero) = (b.convert(ty, size), b.constant(Const::int(ty, 0)));
+    let from_end = b.add(raw, wide);
+    let negative = b.lt(raw, zero);
+    let place = b.select(negative, from_end, raw);
+    let low = b.ge(place, zero);
+    let high = match len {
+        None => b.lt(place, wide),
+        Some(len) => {
+            let last = b.sub(size, len);
+            let last = b.convert(ty, last);
+            b.le(place, last)
+        }
+    };
+    let inside = b.and(low, high);
+    let outside = b.not(inside);
+    b.if_then(outside, |b| {
+        let mut near = raw;
+        if ty == Ty::I64 {
+            // The nearest that the record holds.
+            let [least, most] = [i32::MIN, i32::MAX].map(|v| b.constant(Const::int(ty, v.into())));
+            let (below, above) = (b.lt(raw, least), b.lt(most, raw));
+            near = b.select(below, least, near);
+            near = b.select(above, most, near);
+        }
+        let reported = b.convert(Ty::I32, near);
+        b.fail(axis as u32, reported);
+    });
+    (b.convert(Ty::I32, place), inside)
+}
+
 impl Cx<'_> {
     /// The element of an indexed op at `index`.
     pub(super) fn indexed(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
@@ -109,36 +148,7 @@ impl Cx<'_> {
     ) -> Scheduled<(Value, Value)> {
         let raw = self.element(indices, at)?;
         let size = self.axis_size(table, axis);
-        let ty = self.b.ty(raw);
-        let (wide, zero) = (self.b.convert(ty, size), self.b.constant(Const::int(ty, 0)));
-        let from_end = self.b.add(raw, wide);
-        let negative = self.b.lt(raw, zero);
-        let place = self.b.select(negative, from_end, raw);
-        let low = self.b.ge(place, zero);
-        let high = match len {
-            None => self.b.lt(place, wide),
-            Some(len) => {
-                let last = self.b.sub(size, len);
-                let last = self.b.convert(ty, last);
-                self.b.le(place, last)
-            }
-        };
-        let inside = self.b.and(low, high);
-        let outside = self.b.not(inside);
-        self.b.if_then(outside, |b| {
-            let mut near = raw;
-            if ty == Ty::I64 {
-                // The nearest that the record holds.
-                let [least, most] = [i32::MIN, i32::MAX].map(|v| b.constant(Const::int(ty, v.into())));
-                let (below, above) = (b.lt(raw, least), b.lt(most, raw));
-                near = b.select(below, least, near);
-                near = b.select(above, most, near);
-            }
-            let reported = b.convert(Ty::I32, near);
-            b.fail(axis as u32, reported);
-        });
-        let place = self.b.convert(Ty::I32, place);
-        Ok((place, inside))
+        Ok(place_in(&mut self.b, raw, (size, len), axis))
     }
 
     /// The element of `source` where `inside` holds; 0 (of a run that has failed) elsewhere.

@@ -24,6 +24,7 @@ mod conv_parts;
 pub mod conv_pool;
 pub(crate) mod cx;
 pub mod elementwise;
+mod gathered;
 pub mod gemm;
 pub mod index;
 mod joined;
@@ -46,6 +47,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 pub(crate) use body::may_be_written_over;
 pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
+pub use gathered::{Gathered, LIST_WORKGROUP, list_check};
 pub use joined::Joined;
 pub use matmul_operand::{MatMulOperand, MatMulRead};
 pub use matmul_parts::{Epilogue, MatMulParts};
@@ -67,7 +69,7 @@ impl std::fmt::Display for Unscheduled {
 pub type Scheduled<T> = Result<T, Unscheduled>;
 
 /// Rejects.
-pub(crate) fn reject<T>(why: impl Into<String>) -> Scheduled<T> {
+pub fn reject<T>(why: impl Into<String>) -> Scheduled<T> {
     Err(Unscheduled(why.into()))
 }
 

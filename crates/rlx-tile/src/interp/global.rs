@@ -44,7 +44,8 @@ impl Group<'_> {
         // Numbers of 32 bits, multiplied and added: no sum of them leaves 128.
         let times = |s: Size, i: i64| i128::from(self.value(s)) * i128::from(i);
         let strides = v.batch.iter().zip(&self.batch.1).map(|(&s, &i)| times(s, i));
-        let of_row = v.heads.map_or(times(v.row_stride, image), |heads| {
+        let Some((of_page, line)) = self.in_page(view, image)? else { return Ok(None) };
+        let of_row = v.heads.map_or(of_page + times(v.row_stride, line), |heads| {
             let count = i64::from(heads.count);
             times(v.row_stride, row / count) + times(heads.stride, row % count)
         });
@@ -61,7 +62,7 @@ impl Group<'_> {
     }
 
     /// The element of a buffer, if it has it.
-    fn checked(&self, buffer: usize, at: i64) -> Step<usize> {
+    pub(super) fn checked(&self, buffer: usize, at: i64) -> Step<usize> {
         let index = i32::try_from(at).map_err(|_| format!("element {at} of b{buffer} is too far"))?;
         self.bindings[buffer].element(index, self.p.buffers[buffer].dtype)
     }

@@ -11,6 +11,7 @@ mod fragments;
 mod groups;
 mod instructions;
 mod language;
+mod lookups;
 mod numbers;
 mod simdgroup;
 mod windows;
@@ -57,6 +58,7 @@ fn sizes(p: &Program) -> Vec<Size> {
         all.extend(&v.batch);
         all.extend(v.heads.map(|heads| heads.stride));
         all.extend(v.window.iter().flat_map(|window| window.sizes()));
+        all.extend(v.lookup.iter().flat_map(|lookup| lookup.sizes()));
     }
     for panels in &p.group.panels {
         all.extend([panels.base, panels.depth]);
@@ -221,5 +223,13 @@ fn declare_view(p: &Program, i: usize, v: &ViewDecl, out: &mut String) -> Result
     }
     out.push_str(&if p.buffers[buffer].dtype.is_packed() { format!("({at}) / 2") } else { at });
     out.push_str(";\n");
+    if let Some(lookup) = &v.lookup {
+        let (list, mut at) = (lookup.list.index(), size(lookup.base));
+        for (d, &stride) in lookup.batch.iter().enumerate() {
+            let _ = write!(at, " + (i64)n{d} * {}", size(stride));
+        }
+        let number = language::element(p, list)?;
+        let _ = writeln!(out, "  {space}const {number}* {restrict}const l{i} = b{list} + {at};");
+    }
     Ok(())
 }

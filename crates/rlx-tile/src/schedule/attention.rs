@@ -44,6 +44,7 @@ use crate::ir::{
     Stage, Stmt, Tile, TileDecl, View, ViewDecl,
 };
 use crate::layout::Swizzle;
+use crate::lookup::Lookup;
 use crate::scalar::{Place, Scalar};
 
 /// Dimensions of the batch: items, heads of keys and values.
@@ -82,8 +83,34 @@ pub struct Attention {
     pub mask: Mask,
     /// What one gives that sees nothing.
     pub unseen: Unseen,
+    /// Keys and values that are in pages of tables. Their views are those of the tables, and their lists are buffers behind all others.
+    pub pages: [Option<Pages>; 2],
     /// A workgroup goes through its part of the keys. What stands for the result is then scratch memory of f32, of which the row of a query and a head is one row.
     pub parts: bool,
+}
+
+/// How keys or values are in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    /// Rows of a page; without it all rows of an item are in one.
+    pub rows: Option<u32>,
+    /// The type of the list's numbers: i32 or i64.
+    pub list: DType,
+}
+
+/// Where a list of pages is, and how it is read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct List {
+    /// Its first number.
+    pub base: i32,
+    /// The number of the view's first row.
+    pub first: i32,
+    /// Pages of the table.
+    pub pages: i32,
+    /// Numbers from batch to batch, as [`Strides::batch`].
+    pub batch: Vec<i32>,
+    /// Elements of a page.
+    pub page: i32,
 }
 
 /// The sizes of one dispatch.
@@ -101,6 +128,8 @@ pub struct AttentionSizes {
     pub mask: Strides,
     /// How many parts the keys have and how many keys are a part, where they are divided. Strides of the batch then begin with that of parts.
     pub parts: [i32; 2],
+    /// The lists of those that are in pages, of which there are as many as [`Attention::pages`] has.
+    pub lists: Vec<List>,
     /// Where the greatest score and the sum of weights of each row are, side by side, in the memory of the sums.
     pub state: Strides,
 }
@@ -117,8 +146,16 @@ impl Attention {
             scale: 1.0 / (head as f32).sqrt(),
             mask: Mask::None,
             unseen: Unseen::Zero,
+            pages: [None; 2],
             parts: false,
         }
+    }
+
+    /// The lists that there are: of keys or of values, and its buffer.
+    fn lists(&self) -> impl Iterator<Item = (usize, Pages, u32)> + '_ {
+        let first = 4 + u32::from(matches!(self.mask, Mask::Given(_)));
+        let all = self.pages.iter().enumerate().filter_map(|(i, pages)| Some((i, (*pages)?)));
+        all.zip(first..).map(|((i, pages), buffer)| (i, pages, buffer))
     }
 
     /// Dimensions of the grid's batch.
@@ -138,6 +175,9 @@ impl Attention {
         if let Mask::Given(dtype) = self.mask {
             all.push(of("mask", dtype, Access::Read));
         }
+        all.extend(
+            self.lists().map(|(i, pages, _)| of(["key_list", "value_list"][i], pages.list, Access::Read)),
+        );
         all
     }
 
@@ -153,10 +193,17 @@ impl Attention {
         all.extend(batch.iter().cloned());
         all.extend(part);
         let state = self.parts.then(|| "state".to_owned());
-        for name in self.all_buffers().into_iter().map(|buffer| buffer.name).chain(state) {
-            all.extend(["base", "row", "col"].map(|what| format!("{name}.{what}")));
+        let first_list = self.all_buffers().len() - self.lists().count();
+        for (i, name) in self.all_buffers().into_iter().map(|buffer| buffer.name).chain(state).enumerate() {
+            // A list has as many numbers as an operand.
+            let list = (first_list..first_list + self.lists().count()).contains(&i);
+            let (first, last) = match list {
+                true => (["base", "first", "pages"], "page"),
+                false => (["base", "row", "col"], "head"),
+            };
+            all.extend(first.map(|what| format!("{name}.{what}")));
             all.extend(batch.iter().map(|dim| format!("{name}.{dim}")));
-            all.push(format!("{name}.head"));
+            all.push(format!("{name}.{last}"));
         }
         all
     }
@@ -171,15 +218,23 @@ impl Attention {
         all.extend(self.parts.then_some(each));
         let mask = matches!(self.mask, Mask::Given(_)).then_some(&sizes.mask);
         let state = self.parts.then_some(&sizes.state);
-        for strides in sizes.operands.iter().chain(mask).chain(state) {
+        let strided = |all: &mut Vec<i32>, strides: &Strides| {
             all.extend([strides.base, strides.row, strides.col]);
             all.extend(&strides.batch);
+        };
+        sizes.operands.iter().chain(mask).for_each(|strides| strided(&mut all, strides));
+        for list in &sizes.lists {
+            all.extend([list.base, list.first, list.pages]);
+            all.extend(&list.batch);
+            all.push(list.page);
         }
+        state.into_iter().for_each(|strides| strided(&mut all, strides));
         all
     }
 
     /// A name that says everything but how operands are accessed, such as `attention.bf16.64x64.q64.k64.w4.s2.causal.zero.x3e38aa3b`, where four heads share
-    /// keys `attention.bf16.64x64x4.…`; last are the bits of the scale, and `parts` where keys are divided.
+    /// keys `attention.bf16.64x64x4.…`; last are the bits of the scale, `parts` where keys are divided, and `keys16xi64` where they are in pages of 16 rows (0 for
+    /// any number) by a list of i64.
     pub fn name(&self, tiling: &AttentionTiling) -> String {
         let mask = match self.mask {
             Mask::None => "all".to_owned(),
@@ -192,7 +247,16 @@ impl Attention {
         let groups = if self.groups > 1 { format!("x{}", self.groups) } else { String::new() };
         let tiling = tiling.name();
         let parts = if self.parts { ".parts" } else { "" };
-        format!("attention.{}.{head}x{value}{groups}.{tiling}.{mask}.{unseen}.x{bits:08x}{parts}", self.dtype)
+        let pages: String = self
+            .lists()
+            .map(|(i, Pages { rows, list }, _)| {
+                format!(".{}{}x{list}", ["keys", "values"][i], rows.unwrap_or(0))
+            })
+            .collect();
+        format!(
+            "attention.{}.{head}x{value}{groups}.{tiling}.{mask}.{unseen}.x{bits:08x}{parts}{pages}",
+            self.dtype
+        )
     }
 
     pub(super) fn scalar(
@@ -245,6 +309,21 @@ impl Attention {
         ViewDecl { row_stride: strides(1), col_stride: strides(2), batch, vector: 1, ..row }
     }
 
+    /// How the rows of a buffer are looked up, if they are.
+    fn lookup(&self, number: u32) -> Option<Lookup> {
+        let (_, pages, list) = self.lists().find(|(i, ..)| *i as u32 + 1 == number)?;
+        let (first, dims) = (self.first_uniform(list), self.dims());
+        Some(Lookup {
+            list: Buffer(list),
+            base: Size::Uniform(first),
+            batch: (first + 3..).take(dims as usize).map(Size::Uniform).collect(),
+            first: Size::Uniform(first + 1),
+            page: pages.rows,
+            pages: Size::Uniform(first + 2),
+            stride: Size::Uniform(first + 3 + dims),
+        })
+    }
+
     fn view(&self, number: u32, rows: u32, cols: u32) -> ViewDecl {
         let first = self.first_uniform(number);
         let (vector, dims) = (self.vectors[number as usize], self.dims());
@@ -259,6 +338,7 @@ impl Attention {
             col_stride: if vector > 1 { Size::Const(1) } else { Size::Uniform(first + 2) },
             heads: heads.then_some(Heads { count: self.groups, stride: Size::Uniform(first + 3 + dims) }),
             window: None,
+            lookup: self.lookup(number),
             batch: (first + 3..).take(dims as usize).map(Size::Uniform).collect(),
             vector,
         }
@@ -297,6 +377,9 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
     }
     if matches!(what.mask, Mask::Window(0)) {
         return Err(unsupported("a window of no keys".to_owned()));
+    }
+    if what.pages.iter().flatten().any(|pages| pages.rows == Some(0)) {
+        return Err(unsupported("pages of no rows".to_owned()));
     }
     if !matches!(what.unseen, Unseen::Zero | Unseen::Guard | Unseen::Nan) {
         return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));

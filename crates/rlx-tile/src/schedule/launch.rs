@@ -24,6 +24,8 @@ pub struct StepLaunch {
     pub tiling: Tiling,
     /// Rows and columns of the result.
     pub size: (Extent, Extent),
+    /// What reports numbers of lists that are out of range; it makes nothing.
+    pub checks: Vec<PartLaunch<Kernel>>,
 }
 
 /// What a dispatch of a divided step is bound to.

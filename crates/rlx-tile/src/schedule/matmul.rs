@@ -325,6 +325,7 @@ impl Matmul {
             row_stride: uniform(1),
             heads: None,
             window: if number == 0 { self.window_of_left() } else { None },
+            lookup: None,
             col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
             batch: self.batch_sizes(first + 3),
             vector: operand.vector,

@@ -10,13 +10,14 @@ use rlx_ir::lir::Operand;
 use rlx_ir::ops::nn::attention::AttentionDims;
 use rlx_ir::ops::{MaskKind, Op};
 use rlx_ir::{DType, Dim, Extent, Node};
-use rlx_kernel::UniformArg;
-use rlx_kernel::schedule::{Arg, Scheduled, StepDesc, Unscheduled};
+use rlx_kernel::schedule::{Arg, LIST_WORKGROUP, Scheduled, StepDesc, Unscheduled, list_check};
+use rlx_kernel::{Kernel, UniformArg};
 
 use super::attention::{Attention, BATCH, Mask, attention};
 use super::attention_tilings::{AttentionTiling, attention_tilings};
-use super::launch::StepLaunch;
+use super::launch::{Bound, PartLaunch, StepLaunch};
 use super::matmul::Tiling;
+use super::step_pages::{Reads, Source, shape_of};
 use crate::atom::{Arch, Atom};
 
 /// An attention of a step.
@@ -24,6 +25,7 @@ pub(super) struct Parts<'s> {
     pub(super) step: &'s StepDesc,
     pub(super) dims: AttentionDims,
     pub(super) what: Attention,
+    pub(super) reads: Reads,
 }
 
 impl AttentionTiling {
@@ -39,12 +41,11 @@ impl AttentionTiling {
     }
 }
 
-/// The attention that a step is; none where it is something else.
+/// The attention that a step is, of operands as they are or, of keys and values, in pages of tables; none where it is something else.
 pub(super) fn parts(step: &StepDesc) -> Option<Scheduled<Parts<'_>>> {
-    let mut others =
-        step.graph.nodes().iter().filter(|n| !matches!(n.op, Op::Input { .. } | Op::Result { .. }));
-    match (others.next(), others.next()) {
-        (Some(node @ Node { op: Op::Attention { .. }, .. }), None) => Some(Parts::of(step, node)),
+    let mut all = step.graph.nodes().iter().filter(|n| matches!(n.op, Op::Attention { .. }));
+    match (all.next(), all.next()) {
+        (Some(node), None) => Some(Parts::of(step, node)),
         _ => None,
     }
 }
@@ -59,10 +60,12 @@ impl<'s> Parts<'s> {
         let dims = dims.map_err(|e| Unscheduled(e.to_string()))?;
         let fits =
             |size: usize| u32::try_from(size).map_err(|_| Unscheduled("sizes are too large".to_owned()));
-        let mask = match (mask, step.inputs.get(3)) {
+        let reads = Reads::of(step, node, &dims)?;
+        let given = reads.mask.map(|arg| shape_of(step, arg).dtype);
+        let mask = match (mask, given) {
             (MaskKind::None, None) => Mask::None,
             (MaskKind::Causal, None) => window.map_or(Ok(Mask::Causal), |n| fits(n).map(Mask::Window))?,
-            (MaskKind::Custom, Some(mask)) => Mask::Given(mask.dtype),
+            (MaskKind::Custom, Some(dtype)) => Mask::Given(dtype),
             _ => return Err(Unscheduled(format!("a mask of kind {mask:?}"))),
         };
         let dtype = node.shape.dtype();
@@ -75,9 +78,10 @@ impl<'s> Parts<'s> {
             scale: scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32),
             mask,
             unseen,
+            pages: [&reads.keys, &reads.values].map(|source| source.pages()),
             parts: false,
         };
-        Ok(Parts { step, dims, what })
+        Ok(Parts { step, dims, what, reads })
     }
 
     /// The rows of the result: the queries of all heads that share keys.
@@ -111,26 +115,80 @@ impl<'s> Parts<'s> {
         let (dims, rows) = (self.dims.clone(), self.rows());
         let (queries, keys) = (dims.queries.extent(), dims.keys.extent());
         let batch = [dims.batch.extent(), Extent::Const(dims.kv_heads as i64)];
-        let sizes = [dims.head_dim, dims.head_dim, dims.value_dim, dims.value_dim];
-        let mut bindings: Vec<Arg> = (0..3).map(Arg::Input).collect();
-        bindings.push(Arg::Output(0));
         let all = [rows, keys, keys - queries].into_iter().chain(batch);
         let mut uniforms: Vec<UniformArg> = all.map(UniformArg::Extent).collect();
-        for (i, (&arg, size)) in bindings.iter().zip(sizes).enumerate() {
-            let (of, own_heads) = (self.operand(arg), matches!(i, 0 | 3));
-            let rows = Rows::of(of, size as i64, if own_heads { i64::from(self.what.groups) } else { 0 })?;
-            self.what.vectors[i] = rows.vector(of.view.offset, size as i64);
-            uniforms.extend(rows.uniforms(arg, of, None));
+        let mut bindings = Vec::new();
+        for i in 0..4 {
+            let (arg, rows, offset) = self.rows_of(i)?;
+            let base = UniformArg::Base { operand: arg, offset };
+            uniforms.extend(std::iter::once(base).chain(rows.strides(None)));
+            bindings.push(arg);
         }
-        if let Some(mask) = self.step.inputs.get(3) {
-            bindings.push(Arg::Input(3));
-            uniforms.extend(self.mask_rows(mask).uniforms(Arg::Input(3), mask, None));
+        if let Some(arg) = self.reads.mask {
+            bindings.push(arg);
+            let mask = self.operand(arg);
+            uniforms.extend(self.mask_rows(mask).uniforms(arg, mask, None));
+        }
+        for table in self.reads.tables() {
+            bindings.push(table.list);
+            uniforms.extend(table.uniforms(self.operand(table.list), (Extent::Const(0), None)));
         }
         let own = AttentionTiling::from_result(tiling);
         let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
         let groups = batch.iter().fold(rows.ceil_div(i64::from(own.queries)), |n, &d| n * d);
         let size = (rows, Extent::Const(i64::from(self.what.value_dim)));
-        Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups, tiling: *tiling, size })
+        let (program, checks) = (Arc::new(program), self.checks());
+        Ok(StepLaunch { program, bindings, uniforms, groups, tiling: *tiling, size, checks })
+    }
+
+    /// What is queries, keys, values or the result, where its rows are, and the first of its elements; what it is accessed by at once is noted.
+    pub(super) fn rows_of(&mut self, i: usize) -> Scheduled<(Arg, Rows, Extent)> {
+        let dims = &self.dims;
+        let size = [dims.head_dim, dims.head_dim, dims.value_dim, dims.value_dim][i] as i64;
+        let source = match i {
+            1 => &self.reads.keys,
+            2 => &self.reads.values,
+            _ => &Source::Operand(if i == 0 { self.reads.queries } else { Arg::Output(0) }),
+        };
+        let (arg, rows, offset, vector) = match source {
+            Source::Operand(arg) => {
+                let (of, own_heads) = (self.operand(*arg), matches!(i, 0 | 3));
+                let rows = Rows::of(of, size, if own_heads { i64::from(self.what.groups) } else { 0 })?;
+                let vector = rows.vector(of.view.offset, size);
+                (*arg, rows, of.view.offset, vector)
+            }
+            Source::Table(table) => {
+                let rows = Rows {
+                    row: table.row,
+                    col: table.col,
+                    batch: [Extent::Const(0), table.head, Extent::Const(0)],
+                };
+                let offset = self.operand(table.table).view.offset;
+                // Pages are as far apart as rows are, or a multiple of that.
+                let vector = rows.vector(offset, size).min(rows.vector(Extent::Const(table.slice), size));
+                (table.table, rows, offset, vector)
+            }
+        };
+        self.what.vectors[i] = vector;
+        Ok((arg, rows, offset))
+    }
+
+    /// What reports numbers of the lists that are out of range: once where keys and values have one list, and tables of as many pages.
+    fn checks(&self) -> Vec<PartLaunch<Kernel>> {
+        let mut all: Vec<PartLaunch<Kernel>> = Vec::new();
+        for table in self.reads.tables() {
+            let list = self.operand(table.list);
+            let count = list.view.elements();
+            let base = UniformArg::Base { operand: table.list, offset: list.view.offset };
+            let uniforms = vec![UniformArg::Extent(count), UniformArg::Extent(table.slices), base];
+            let bindings = vec![Bound::Operand(table.list)];
+            if all.iter().any(|other| other.bindings == bindings && other.uniforms == uniforms) {
+                continue;
+            }
+            let groups = count.ceil_div(i64::from(LIST_WORKGROUP));
+            all.push(PartLaunch { code: Arc::new(list_check(list.dtype)), bindings, uniforms, groups });
+        }
+        all
     }
 
     pub(super) fn operand(&self, arg: Arg) -> &'s Operand {

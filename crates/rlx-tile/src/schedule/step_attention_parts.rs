@@ -13,6 +13,7 @@ use super::launch::{Bound, PartLaunch, PartsLaunch};
 use super::matmul::Tiling;
 use super::parts::{Division, FEW_QUERIES, FEW_ROWS, MULTIPLE, Parts as Divided};
 use super::step_attention::{Parts, Rows};
+use super::step_pages::Source;
 use crate::atom::Arch;
 
 /// The sizes of a divided attention.
@@ -88,9 +89,16 @@ impl Parts<'_> {
         let uniforms = self.uniforms(&sizes)?;
         let own = AttentionTiling::from_result(&tiling);
         let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
-        let mut bindings: Vec<Bound> = (0..3).map(|i| Bound::Operand(Arg::Input(i))).collect();
+        let mut bindings = vec![Bound::Operand(self.reads.queries)];
+        for source in [&self.reads.keys, &self.reads.values] {
+            bindings.push(Bound::Operand(match source {
+                Source::Operand(arg) => *arg,
+                Source::Table(table) => table.table,
+            }));
+        }
         bindings.push(Bound::Scratch);
-        bindings.extend((self.step.inputs.len() > 3).then_some(Bound::Operand(Arg::Input(3))));
+        bindings.extend(self.reads.mask.map(Bound::Operand));
+        bindings.extend(self.reads.tables().map(|table| Bound::Operand(table.list)));
         // No more rows than those of the tiles that were counted.
         let lines = (divided.count * sizes.lines()).min(divided.most * i64::from(FEW_ROWS));
         Ok(Some(PartsLaunch {
@@ -130,26 +138,29 @@ impl Parts<'_> {
         let all =
             [sizes.rows, sizes.keys, sizes.keys - queries, sizes.divided.count, sizes.items, sizes.heads];
         let mut uniforms: Vec<UniformArg> = all.into_iter().chain([each]).map(UniformArg::Extent).collect();
-        for (i, size) in [self.dims.head_dim, self.dims.head_dim, self.dims.value_dim].into_iter().enumerate()
-        {
-            let (arg, groups) = (Arg::Input(i), if i == 0 { i64::from(self.what.groups) } else { 0 });
-            let of = self.operand(arg);
-            let rows = Rows::of(of, size as i64, groups)?;
-            self.what.vectors[i] = rows.vector(of.view.offset, size as i64);
+        let zero = Extent::Const(0);
+        for i in 0..3 {
+            let (arg, rows, offset) = self.rows_of(i)?;
+            let paged = i > 0 && self.what.pages[i - 1].is_some();
+            // Of rows that are looked up, numbers say which.
             let (along, from) = match i {
-                0 => (Extent::Const(0), Extent::Const(0)),
+                0 => (zero, zero),
+                _ if paged => (zero, zero),
                 _ => (rows.row * each, rows.row * sizes.hidden),
             };
-            let base = UniformArg::Base { operand: arg, offset: of.view.offset + from };
+            let base = UniformArg::Base { operand: arg, offset: offset + from };
             uniforms.extend(std::iter::once(base).chain(rows.strides(Some(along))));
         }
         let values = sizes.values;
         self.what.vectors[3] = [4, 2].into_iter().find(|v| values % i64::from(*v) == 0).unwrap_or(1);
         uniforms.extend(sizes.dense(Extent::Const(0), values));
-        if let Some(mask) = self.step.inputs.get(3) {
+        if let Some(arg) = self.reads.mask {
             // Its columns are numbered among all keys.
-            let along = Some(Extent::Const(0));
-            uniforms.extend(self.mask_rows(mask).uniforms(Arg::Input(3), mask, along));
+            let mask = self.operand(arg);
+            uniforms.extend(self.mask_rows(mask).uniforms(arg, mask, Some(zero)));
+        }
+        for table in self.reads.tables() {
+            uniforms.extend(table.uniforms(self.operand(table.list), (sizes.hidden, Some(zero))));
         }
         uniforms.extend(sizes.dense(sizes.state(), 2));
         Ok(uniforms)

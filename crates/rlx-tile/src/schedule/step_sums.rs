@@ -206,7 +206,15 @@ impl<'s> StepSums<'s> {
         self.add_prologues(&mut what, &bindings, &uniforms)?;
         let program = matmul(arch, &what, tiling).map_err(|e| Unscheduled(e.to_string()))?;
         let (groups, size) = (self.groups(tiling), (self.m, self.n));
-        Ok(StepLaunch { program: Arc::new(program), bindings, uniforms, groups, tiling: *tiling, size })
+        Ok(StepLaunch {
+            program: Arc::new(program),
+            bindings,
+            uniforms,
+            groups,
+            tiling: *tiling,
+            size,
+            checks: Vec::new(),
+        })
     }
 }
 

@@ -21,6 +21,7 @@ impl Verifier<'_> {
             self.beside(&here, c.from, beside)?;
         }
         self.copy_of_window(&here, c)?;
+        self.copy_of_lookup(&here, c)?;
         self.body_beside(&here, c.map.as_ref(), c.with.len())?;
         self.body(&here, c.map.as_ref(), None)
     }

@@ -104,6 +104,7 @@ impl Verifier<'_> {
             })?;
         }
         self.declared_window(at, v)?;
+        self.declared_lookup(at, v)?;
         must(v.batch.len() == self.p.grid.batch.len(), at, || {
             Rule::Declaration("a view has a stride for each dimension of the grid's batch".to_string())
         })

@@ -7,7 +7,7 @@ use rlx_ir::tensor::{Elements, Value};
 use rlx_ir::testing::{AttentionShape, Gen, difference, tolerance};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_tile::schedule::{
-    Attention, AttentionSizes, AttentionTiling, Mask, Strides, attention, attention_tilings,
+    Attention, AttentionSizes, AttentionTiling, List, Mask, Pages, Strides, attention, attention_tilings,
 };
 use rlx_tile::{Arch, Program, interp};
 
@@ -25,8 +25,17 @@ pub struct AttentionCase {
     shape: AttentionShape,
     op: Op,
     inputs: Vec<Value>,
+    /// Keys and values in pages.
+    tables: [Option<Paged>; 2],
     /// Dimensions of the result.
     result: Vec<usize>,
+}
+
+/// Pages of a table, and the numbers of those that are read.
+struct Paged {
+    table: Vec<f64>,
+    list: Vec<i64>,
+    dtype: DType,
 }
 
 /// Guard elements around the result, which nothing may change.
@@ -145,6 +154,7 @@ impl AttentionCase {
             scale: scale.unwrap_or(1.0 / (s.head_dim as f32).sqrt()),
             mask,
             unseen,
+            pages: [None; 2],
             parts: false,
         };
         let mut base = |i: usize| g.size(0..=2) * vectors[i];
@@ -164,7 +174,73 @@ impl AttentionCase {
         };
         let (num_heads, head_dim) = (heads, s.head_dim);
         let op = Op::Attention { num_heads, head_dim, mask: kind, window: None, scale, unseen };
-        AttentionCase { arch, tiling, what, sizes, shape: s, op, inputs, result }
+        AttentionCase { arch, tiling, what, sizes, shape: s, op, inputs, tables: [None, None], result }
+    }
+
+    /// The same with its keys, its values or both in pages: those of an item are anywhere in a table, among others whose elements are NaN.
+    pub fn in_pages(mut self, g: &mut Gen) -> AttentionCase {
+        let first = g.size(0..=1);
+        let both = g.chance(0.7);
+        for i in [first, 1 - first].into_iter().take(1 + usize::from(both)) {
+            let s = self.shape;
+            let size = [s.head_dim, s.value_dim][i];
+            let width = s.kv_heads * size;
+            // Of any number of rows, or all of an item's.
+            let rows = g.chance(0.8).then(|| g.pick(&[1, 2, 3, 5, 8, 16, 16, 20, 64]));
+            let own = &mut self.sizes.operands[i + 1];
+            let (page, pages) = match rows {
+                Some(rows) => (rows * width, s.keys.div_ceil(rows)),
+                None => (s.keys * width, 1),
+            };
+            let count = s.batch * pages + g.size(0..=3);
+            let mut places: Vec<usize> = (0..count).collect();
+            g.shuffle(&mut places);
+            let values = self.inputs[i + 1].to_f64();
+            let from = own.clone();
+            if rows.is_some() {
+                (own.row, own.batch) = (width as i32, vec![0, size as i32, 0]);
+            } else {
+                own.batch[0] = 0;
+            }
+            let mut table = vec![f64::NAN; count * page];
+            let indices = (0..s.batch).flat_map(|item| (0..s.kv_heads).map(move |head| (item, head)));
+            for ((item, head), row) in indices.flat_map(|at| (0..s.keys).map(move |row| (at, row))) {
+                let start =
+                    item * from.batch[0] as usize + head * from.batch[1] as usize + row * from.row as usize;
+                let (number, line) = rows.map_or((0, row), |rows| (row / rows, row % rows));
+                let to = places[item * pages + number] * page
+                    + head * own.batch[1] as usize
+                    + line * own.row as usize;
+                table[to..to + size].copy_from_slice(&values[start..start + size]);
+            }
+            let dtype = g.pick(&[DType::I32, DType::I64]);
+            let before = g.size(0..=2);
+            let mut list: Vec<i64> = vec![1 << 20; before];
+            for &place in &places[..s.batch * pages] {
+                list.push(if g.chance(0.3) { place as i64 - count as i64 } else { place as i64 });
+            }
+            let of_list = List {
+                base: before as i32,
+                first: 0,
+                pages: count as i32,
+                batch: vec![pages as i32, 0],
+                page: page as i32,
+            };
+            self.sizes.lists.insert(if i == 0 { 0 } else { self.sizes.lists.len() }, of_list);
+            self.what.pages[i] = Some(Pages { rows: rows.map(|rows| rows as u32), list: dtype });
+            self.tables[i] = Some(Paged { table, list, dtype });
+        }
+        self
+    }
+
+    /// A number of the first list becomes one that the table does not have: what it is of reads as 0.
+    pub fn with_a_missing_page(mut self, number: i64) -> AttentionCase {
+        let (Some(paged), Some(list)) = (self.tables.iter_mut().flatten().next(), self.sizes.lists.first())
+        else {
+            panic!("no list")
+        };
+        paged.list[list.base as usize] = number;
+        self
     }
 
     pub fn program(&self) -> Program {
@@ -190,9 +266,13 @@ impl AttentionCase {
             Elements::Float(x) => x.clone(),
             Elements::Int(x) => x.iter().map(|&x| x as f64).collect(),
         };
-        let mut pools: Vec<Vec<u8>> = (self.inputs.iter().zip(&self.sizes.operands))
-            .take(3)
-            .map(|(v, s)| padded(floats(v), v.dtype, s.base, f64::NAN))
+        let in_place = [None].into_iter().chain(self.tables.iter().map(Option::as_ref));
+        let operands = self.inputs.iter().zip(&self.sizes.operands).zip(in_place);
+        let mut pools: Vec<Vec<u8>> = operands
+            .map(|((v, s), paged)| {
+                let values = paged.map_or_else(|| floats(v), |paged| paged.table.clone());
+                padded(values, v.dtype, s.base, f64::NAN)
+            })
             .collect();
         let result = vec![CANARY; self.result.iter().product()];
         pools.push(padded(result, self.what.dtype, self.sizes.operands[3].base, CANARY));
@@ -200,6 +280,9 @@ impl AttentionCase {
             DType::Bool => floats(mask).iter().map(|&x| u8::from(x != 0.0)).collect(),
             dtype => padded(floats(mask), dtype, 0, 0.0),
         }));
+        let number = |n: &i64, dtype: DType| n.to_le_bytes()[..dtype.size_bytes()].to_vec();
+        let lists = self.tables.iter().flatten();
+        pools.extend(lists.map(|of| of.list.iter().flat_map(|n| number(n, of.dtype)).collect::<Vec<u8>>()));
         let bindings =
             pools.iter().enumerate().map(|(pool, p)| Binding { pool, offset: 0, len: p.len() }).collect();
         (Pools(pools), bindings)

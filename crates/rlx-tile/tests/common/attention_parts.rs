@@ -2,7 +2,9 @@
 
 use rlx_ir::Result;
 use rlx_kernel::interp::{Binding, Counters, Pools, dispatch};
-use rlx_tile::schedule::{Attention, AttentionSizes, JOIN_WORKGROUP, Strides, attention, attention_join};
+use rlx_tile::schedule::{
+    Attention, AttentionSizes, JOIN_WORKGROUP, List, Strides, attention, attention_join,
+};
 use rlx_tile::{Program, interp};
 
 use super::attention::AttentionCase;
@@ -30,16 +32,23 @@ impl Divided<'_> {
             Strides { batch, ..of.clone() }
         };
         let [queries, keys, of_values, _] = &case.sizes.operands;
+        // Of rows that are looked up, numbers say which.
+        let step = |i: usize, row: i32| if case.what.pages[i].is_some() { 0 } else { each * row };
+        let lists = case.sizes.lists.iter().map(|list| {
+            let batch = std::iter::once(0).chain(list.batch.iter().copied()).collect();
+            List { batch, ..list.clone() }
+        });
         let mut what = Attention { parts: true, ..case.what.clone() };
         what.vectors[3] = [4, 2].into_iter().find(|v| values % v == 0).unwrap_or(1) as u32;
         let sizes = AttentionSizes {
             operands: [
                 along(queries, 0),
-                along(keys, each * keys.row),
-                along(of_values, each * of_values.row),
+                along(keys, step(0, keys.row)),
+                along(of_values, step(1, of_values.row)),
                 dense(0, values),
             ],
             mask: along(&case.sizes.mask, 0),
+            lists: lists.collect(),
             parts: [count, each],
             state: dense(count * lines * values, 2),
             ..case.sizes.clone()

@@ -10,6 +10,7 @@ mod handles;
 mod hostile;
 mod limits;
 mod models;
+mod pages;
 mod prepared;
 mod stored;
 mod timing;

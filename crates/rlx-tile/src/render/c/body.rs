@@ -242,6 +242,7 @@ impl<'a> Body<'a> {
                 t.chunk()
             ));
             self.row_of_window(c.from);
+            self.page_of_row(c.from);
         }
         self.open(&if all { "{".to_string() } else { format!("if (n < {chunks}) {{") });
     }
@@ -259,7 +260,8 @@ impl<'a> Body<'a> {
     pub(super) fn address(&self, view: View, at: u32) -> (String, String) {
         let v: &ViewDecl = self.p.view(view);
         let col = if at == 0 { "col".to_string() } else { format!("(col + {at})") };
-        let inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));
+        let found = if v.lookup.is_some() { " && found" } else { "" };
+        let inside = format!("row < {} && {col} < {}{found}", size(v.rows), size(v.cols));
         let along = match v.col_stride {
             Size::Const(1) => col,
             stride => format!("(i64){col} * {}", size(stride)),
@@ -276,6 +278,9 @@ impl<'a> Body<'a> {
     /// Elements from a view's first row to `row`.
     pub(super) fn down(&self, view: View) -> String {
         let v: &ViewDecl = self.p.view(view);
+        if let Some(lookup) = &v.lookup {
+            return format!("page * {} + (i64)line * {}", size(lookup.stride), size(v.row_stride));
+        }
         match v.heads {
             None => format!("(i64)row * {}", size(v.row_stride)),
             Some(Heads { count, stride }) => format!(
