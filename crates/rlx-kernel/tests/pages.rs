@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use common::{agree, apple, compiled, native, shorts, try_module, words};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{AttentionShape, Gen, random_paged_attention};
 use rlx_ir::{DType, ErrorKind, Graph, Op, OpKind, Value};
 use rlx_kernel::KernelTarget;
+use rlx_kernel::interp::Executable;
 
 fn targets() -> [KernelTarget; 5] {
     [native(), words(), shorts(), apple(), KernelTarget { is_processor: true, ..words() }]
@@ -56,6 +60,32 @@ fn random_attention_reads_pages_where_they_are() {
     // All of them: no random attention has so many queries that a copy pays.
     assert!(together > 800, "{together} {apart}");
     assert_eq!(apart, 0);
+}
+
+#[test]
+fn all_variants_give_the_same_bits() {
+    let mut several = 0;
+    for seed in 0..24 {
+        let mut g = Gen::new(1000 + seed);
+        let shape = AttentionShape { queries: g.pick(&[1, 4, 9, 33]), keys: 40, ..shape(&mut g) };
+        let (graph, bindings) = random_paged_attention(&mut g, DType::F32, &shape, 8);
+        let target = &targets()[seed as usize % 5];
+        let module = try_module(&graph, target).unwrap();
+        let (mut results, mut variant, most) = (Vec::new(), 0, Cell::new(1));
+        while variant < most.get() {
+            let choose = |variants: &[String]| {
+                most.set(most.get().max(variants.len()));
+                variant.min(variants.len() - 1)
+            };
+            let executable = Executable::choosing(Arc::clone(&module), target, choose).unwrap();
+            let result = executable.run(&bindings).unwrap_or_else(|e| panic!("variant {variant}: {e}"));
+            results.push(result.iter().map(Value::encode).collect::<Vec<_>>());
+            variant += 1;
+        }
+        several += usize::from(results.len() > 2);
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed} on {}", target.name);
+    }
+    assert!(several > 12, "{several}");
 }
 
 #[test]

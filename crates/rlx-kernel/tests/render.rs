@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::{apple, native, shorts, try_compiled, try_module, words};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
-use rlx_ir::testing::{Case, random_graph};
+use rlx_ir::testing::{AttentionShape, Case, Gen, random_graph, random_paged_attention};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::Executable;
 use rlx_kernel::render::{WgslOptions, cuda, hip, msl, wgsl};
@@ -58,6 +58,14 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
         (0..seeds).for_each(|seed| visit(&Case::random(kind, seed).graph().0));
     }
     (0..2 * seeds).for_each(|seed| visit(&random_graph(seed, 12).0));
+    // Of operands that are looked up in pages.
+    for seed in 0..seeds.min(6) {
+        let mut g = Gen::new(seed);
+        let (groups, queries) = (g.size(1..=2), g.pick(&[1, 3, 17]));
+        let shape =
+            AttentionShape { batch: 2, kv_heads: 2, groups, queries, keys: 12, head_dim: 5, value_dim: 4 };
+        visit(&random_paged_attention(&mut g, [DType::F32, DType::F16][seed as usize % 2], &shape, 4).0);
+    }
     visit(&open_product());
     visit(&large_sum());
     seen.len()

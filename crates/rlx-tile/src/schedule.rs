@@ -3,6 +3,7 @@
 mod attention;
 mod attention_bodies;
 mod attention_join;
+mod attention_pages;
 mod attention_tilings;
 mod conv;
 mod launch;
@@ -19,8 +20,9 @@ mod step_parts;
 mod step_sums;
 mod suited;
 
-pub use attention::{Attention, AttentionSizes, BATCH, List, Mask, Pages, attention};
+pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
 pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
+pub use attention_pages::{List, Pages};
 pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use launch::{Bound, PartLaunch, PartsLaunch, StepLaunch};
 pub use matmul::{

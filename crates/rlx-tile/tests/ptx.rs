@@ -169,6 +169,7 @@ fn random_attentions_run(arch: Arch) {
                 3 => AttentionCase::windowed(g, arch, |g| (g.size(1..=40), g.size(20..=90))),
                 _ => AttentionCase::random(g, arch),
             };
+            let case = if seed % 5 == 0 { case.in_pages(g) } else { case };
             let program = case.program();
             (case, program)
         })
@@ -182,9 +183,13 @@ fn random_attentions_run(arch: Arch) {
 
 fn random_divided_attentions_run(arch: Arch) {
     let lengths = |g: &mut Gen| (g.size(1..=3), g.size(1..=150));
-    let of = |seed| match seed % 3 {
-        2 => AttentionCase::windowed(&mut Gen::new(5500 + seed), arch, lengths),
-        _ => AttentionCase::of_lengths(&mut Gen::new(5500 + seed), arch, lengths),
+    let of = |seed| {
+        let g = &mut Gen::new(5500 + seed);
+        match seed % 4 {
+            3 => AttentionCase::of_lengths(g, arch, lengths).in_pages(g),
+            2 => AttentionCase::windowed(g, arch, lengths),
+            _ => AttentionCase::of_lengths(g, arch, lengths),
+        }
     };
     let cases: Vec<AttentionCase> = (0..CASES / 4).map(of).collect();
     let divided: Vec<(Divided<'_>, Program)> = (cases.iter())

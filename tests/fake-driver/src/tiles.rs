@@ -12,7 +12,7 @@ use rlx_ir::ops::Unseen;
 use rlx_kernel::ir::{Access, BufferDecl, Ty};
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
-    Attention, AttentionTiling, Given, Mask, Matmul, Pages, Operand, Tiling, attention, matmul,
+    Attention, AttentionTiling, Given, Mask, Matmul, Operand, Pages, Tiling, attention, matmul,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar, render};
@@ -138,7 +138,9 @@ fn in_pages(mut name: &str) -> Compiled<(&str, [Option<Pages>; 2])> {
     let mut pages = [None; 2];
     for (i, of) in [(1, "values"), (0, "keys")] {
         let Some((before, said)) = name.rsplit_once('.') else { continue };
-        let Some((rows, list)) = said.strip_prefix(of).and_then(|said| said.split_once('x')) else { continue };
+        let Some((rows, list)) = said.strip_prefix(of).and_then(|said| said.split_once('x')) else {
+            continue;
+        };
         let rows = Some(number(rows)?).filter(|&rows| rows > 0);
         pages[i] = Some(Pages { rows, list: list.parse().map_err(|_| format!("list {list:?}"))? });
         name = before;
@@ -223,7 +225,6 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     let (name, arch, dtype) = head(&comments)?;
     let grid = find(&comments, "grid")?;
     let bands = number(grid.last().copied().unwrap_or_default())?;
-    let (name, pages) = in_pages(name)?;
     let (whole, parts) = in_parts(name);
     let tiling = tiling(whole, bands)?;
     let mut what = Matmul { parts, ..Matmul::new(dtype) };

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use common::{apple, native, try_compiled, try_module};
 use compiler::Program;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
-use rlx_ir::testing::{Case, Gen};
+use rlx_ir::testing::{AttentionShape, Case, Gen, random_paged_attention};
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::{Executable, Recorded, Sample};
 use rlx_kernel::ir::{BinOp, Inst, Stmt, Ty, UnOp};
@@ -197,6 +197,14 @@ fn add_steps(records: &mut Records) {
     add(Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: false }, &[(&[4, 100], BF16)], None);
     add(Op::Gather { axis: 0 }, &[(&[3, 6], F32), (&[5], I64)], None);
     add(Op::Binary(BinaryOp::Mul), &[(&[40], I64), (&[40], I64)], None);
+    // Keys and values that are looked up in pages, for one query and for several.
+    for (queries, dtype) in [(1, F32), (5, F16)] {
+        let shape =
+            AttentionShape { batch: 2, kv_heads: 2, groups: 2, queries, keys: 12, head_dim: 8, value_dim: 8 };
+        let (graph, _) = random_paged_attention(&mut Gen::new(3), dtype, &shape, 4);
+        let executable = try_compiled(&graph, &records.target).unwrap();
+        records.add(&executable, &DimBinding::new(), "attention to pages");
+    }
 }
 
 /// Whether this is the suite `kernel-text`; a skip is said otherwise.

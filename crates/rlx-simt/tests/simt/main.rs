@@ -13,6 +13,7 @@ mod headers;
 mod hostile;
 mod missing;
 mod models;
+mod pages;
 mod parts;
 mod prologues;
 mod rejections;

@@ -36,6 +36,7 @@ use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
+use super::attention_pages::{List, Pages};
 use super::attention_tilings::AttentionTiling;
 use super::matmul::Strides;
 use crate::atom::{Arch, Atom, Loading};
@@ -44,7 +45,6 @@ use crate::ir::{
     Stage, Stmt, Tile, TileDecl, View, ViewDecl,
 };
 use crate::layout::Swizzle;
-use crate::lookup::Lookup;
 use crate::scalar::{Place, Scalar};
 
 /// Dimensions of the batch: items, heads of keys and values.
@@ -89,30 +89,6 @@ pub struct Attention {
     pub parts: bool,
 }
 
-/// How keys or values are in pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pages {
-    /// Rows of a page; without it all rows of an item are in one.
-    pub rows: Option<u32>,
-    /// The type of the list's numbers: i32 or i64.
-    pub list: DType,
-}
-
-/// Where a list of pages is, and how it is read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct List {
-    /// Its first number.
-    pub base: i32,
-    /// The number of the view's first row.
-    pub first: i32,
-    /// Pages of the table.
-    pub pages: i32,
-    /// Numbers from batch to batch, as [`Strides::batch`].
-    pub batch: Vec<i32>,
-    /// Elements of a page.
-    pub page: i32,
-}
-
 /// The sizes of one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttentionSizes {
@@ -151,15 +127,8 @@ impl Attention {
         }
     }
 
-    /// The lists that there are: of keys or of values, and its buffer.
-    fn lists(&self) -> impl Iterator<Item = (usize, Pages, u32)> + '_ {
-        let first = 4 + u32::from(matches!(self.mask, Mask::Given(_)));
-        let all = self.pages.iter().enumerate().filter_map(|(i, pages)| Some((i, (*pages)?)));
-        all.zip(first..).map(|((i, pages), buffer)| (i, pages, buffer))
-    }
-
     /// Dimensions of the grid's batch.
-    fn dims(&self) -> u32 {
+    pub(super) fn dims(&self) -> u32 {
         BATCH as u32 + u32::from(self.parts)
     }
 
@@ -247,12 +216,7 @@ impl Attention {
         let groups = if self.groups > 1 { format!("x{}", self.groups) } else { String::new() };
         let tiling = tiling.name();
         let parts = if self.parts { ".parts" } else { "" };
-        let pages: String = self
-            .lists()
-            .map(|(i, Pages { rows, list }, _)| {
-                format!(".{}{}x{list}", ["keys", "values"][i], rows.unwrap_or(0))
-            })
-            .collect();
+        let pages = self.pages_name();
         format!(
             "attention.{}.{head}x{value}{groups}.{tiling}.{mask}.{unseen}.x{bits:08x}{parts}{pages}",
             self.dtype
@@ -307,21 +271,6 @@ impl Attention {
         let strides = |i: u32| Size::Uniform(first + i);
         let batch = (3..).take(self.dims() as usize).map(strides).collect();
         ViewDecl { row_stride: strides(1), col_stride: strides(2), batch, vector: 1, ..row }
-    }
-
-    /// How the rows of a buffer are looked up, if they are.
-    fn lookup(&self, number: u32) -> Option<Lookup> {
-        let (_, pages, list) = self.lists().find(|(i, ..)| *i as u32 + 1 == number)?;
-        let (first, dims) = (self.first_uniform(list), self.dims());
-        Some(Lookup {
-            list: Buffer(list),
-            base: Size::Uniform(first),
-            batch: (first + 3..).take(dims as usize).map(Size::Uniform).collect(),
-            first: Size::Uniform(first + 1),
-            page: pages.rows,
-            pages: Size::Uniform(first + 2),
-            stride: Size::Uniform(first + 3 + dims),
-        })
     }
 
     fn view(&self, number: u32, rows: u32, cols: u32) -> ViewDecl {

@@ -9,7 +9,7 @@ use rlx_ir::{Extent, Node};
 use rlx_kernel::UniformArg;
 use rlx_kernel::schedule::{Arg, Gathered, Scheduled, StepDesc, Unscheduled, reject};
 
-use super::attention::Pages;
+use super::attention_pages::Pages;
 
 /// Keys or values.
 #[derive(Debug)]

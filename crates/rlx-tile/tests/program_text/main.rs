@@ -164,7 +164,21 @@ fn attentions_run(arch: Arch) {
         let after = divided.sums(&program).unwrap().0;
         (recorded(&program, case.describe(), divided.uniforms(), divided.memory(), after), program)
     });
-    run(arch, cases.chain(in_parts).chain(windowed).chain(windows_in_parts));
+    let in_pages = (0..4).map(|seed| {
+        let mut g = Gen::new(6900 + seed);
+        let case = AttentionCase::of_lengths(&mut g, arch, |g| (g.size(1..=8), g.size(20..=90)));
+        let case = case.in_pages(&mut g);
+        if seed % 2 == 0 {
+            let program = case.program();
+            let after = case.interpret(&program).unwrap().0;
+            return (recorded(&program, case.describe(), case.uniforms(), case.memory(), after), program);
+        }
+        let divided = Divided::new(&case, case.tiling.keys as i32);
+        let program = divided.program();
+        let after = divided.sums(&program).unwrap().0;
+        (recorded(&program, case.describe(), divided.uniforms(), divided.memory(), after), program)
+    });
+    run(arch, cases.chain(in_parts).chain(windowed).chain(windows_in_parts).chain(in_pages));
 }
 
 fn run(arch: Arch, cases: impl Iterator<Item = (Recorded, Program)>) {

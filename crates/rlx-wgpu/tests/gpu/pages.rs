@@ -50,7 +50,7 @@ fn pages_are_read_where_they_are() {
             });
             let [((none, bytes), steps), ((gathers, more_bytes), more_steps)] = found;
             assert!(none == 0 && gathers > 0, "{none} {gathers}");
-            assert_eq!(steps + gathers, more_steps);
+            assert!(steps + gathers <= more_steps, "{steps} of {more_steps} steps, {gathers} gathers");
             assert!(bytes < more_bytes, "{bytes} of {more_bytes} bytes");
         }
     }
