@@ -379,6 +379,15 @@ impl Builder {
         self.inst(Inst::Load(buffer, index))
     }
 
+    /// `count` neighbouring elements of a buffer that is only read, from one on whose number is a multiple of `count` (one of [`WIDTHS`](crate::ir::WIDTHS)).
+    pub fn load_wide(&mut self, buffer: Buffer, index: Value, count: usize) -> Vec<Value> {
+        let ty = Ty::of(self.kernel.buffers[buffer.index()].dtype);
+        let here = (self.depth(), self.depth());
+        let values: Vec<Value> = (0..count).map(|_| self.fresh(ty, None, Range::FULL, here)).collect();
+        self.push(Stmt::LoadWide { values: values.clone(), buffer, index });
+        values
+    }
+
     /// An element of workgroup memory.
     pub fn load_shared(&mut self, shared: Shared, index: Value) -> Value {
         self.inst(Inst::LoadShared(shared, index))

@@ -293,11 +293,24 @@ pub enum Inst {
     LoadShared(Shared, Value),
 }
 
+/// How many elements [`Stmt::LoadWide`] may read.
+pub const WIDTHS: [usize; 2] = [4, 8];
+
 /// A statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stmt {
     /// Computes a value.
     Let(Value, Inst),
+    /// Reads neighbouring elements of a buffer that is only read, as many as there are values ([`WIDTHS`]), from one on whose number is a multiple of
+    /// that. A device may read all of them by one access.
+    LoadWide {
+        /// What they are.
+        values: Vec<Value>,
+        /// Where from.
+        buffer: Buffer,
+        /// The first element.
+        index: Value,
+    },
     /// Changes a variable.
     Set(Var, Value),
     /// Writes an element of a buffer, rounded to its element type.

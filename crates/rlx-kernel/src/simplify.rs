@@ -254,6 +254,12 @@ fn mark(stmts: &[Stmt], used: &mut [bool]) {
                     operands(inst, &mut |x| need(x, used));
                 }
             }
+            Stmt::LoadWide { values, index, .. } => {
+                if values.iter().any(|v| used[v.index()]) {
+                    values.iter().for_each(|&v| need(v, used));
+                    need(*index, used);
+                }
+            }
             Stmt::Set(_, v) | Stmt::Fail { value: v, .. } => need(*v, used),
             Stmt::Store { index, value, .. } | Stmt::StoreShared { index, value, .. } => {
                 need(*index, used);
@@ -287,6 +293,7 @@ fn mark(stmts: &[Stmt], used: &mut [bool]) {
 fn is_empty(stmts: &[Stmt], used: &[bool]) -> bool {
     stmts.iter().all(|s| match s {
         Stmt::Let(v, _) => !used[v.index()],
+        Stmt::LoadWide { values, .. } => values.iter().all(|v| !used[v.index()]),
         Stmt::If { then, otherwise, .. } => is_empty(then, used) && is_empty(otherwise, used),
         Stmt::For { body, .. } => is_empty(body, used),
         _ => false,
@@ -305,6 +312,10 @@ fn rename(stmts: &mut Vec<Stmt>, used: &[bool], map: &mut [Value], values: &mut 
             Stmt::Let(v, inst) => {
                 rename_inst(inst, map);
                 define(v, map, values);
+            }
+            Stmt::LoadWide { values: read, index, .. } => {
+                *index = map[index.index()];
+                read.iter_mut().for_each(|v| define(v, map, values));
             }
             Stmt::Set(_, v) | Stmt::Fail { value: v, .. } => *v = map[v.index()],
             Stmt::Store { index, value, .. } | Stmt::StoreShared { index, value, .. } => {

@@ -42,7 +42,7 @@ use crate::text::KernelHash;
 use crate::verify;
 
 /// Raised whenever the bytes, or what a launch means, change.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How deep statements may nest.
 const MOST_DEPTH: usize = 64;
@@ -233,6 +233,7 @@ struct KernelRecord {
 #[derive(Serialize, Deserialize)]
 enum Line {
     Let(Value, Inst),
+    LoadWide(Vec<Value>, Buffer, Value),
     Set(Var, Value),
     Store(Buffer, Value, Value),
     StoreShared(Shared, Value, Value),
@@ -424,6 +425,7 @@ fn write(stmts: &[Stmt], lines: &mut Vec<Line>) {
     for stmt in stmts {
         let line = match stmt {
             Stmt::Let(v, inst) => Line::Let(*v, *inst),
+            Stmt::LoadWide { values, buffer, index } => Line::LoadWide(values.clone(), *buffer, *index),
             Stmt::Set(var, v) => Line::Set(*var, *v),
             Stmt::Store { buffer, index, value } => Line::Store(*buffer, *index, *value),
             Stmt::StoreShared { shared, index, value } => Line::StoreShared(*shared, *index, *value),
@@ -464,6 +466,9 @@ fn read(lines: &[Line]) -> Option<Vec<Stmt>> {
     for line in lines {
         let stmt = match *line {
             Line::Let(v, inst) => Stmt::Let(v, inst),
+            Line::LoadWide(ref values, buffer, index) => {
+                Stmt::LoadWide { values: values.clone(), buffer, index }
+            }
             Line::Set(var, v) => Stmt::Set(var, v),
             Line::Store(buffer, index, value) => Stmt::Store { buffer, index, value },
             Line::StoreShared(shared, index, value) => Stmt::StoreShared { shared, index, value },

@@ -26,6 +26,8 @@ pub struct TypeSupport {
     pub int16: bool,
     /// A mathematical library accurate to a few units in the last place.
     pub math: bool,
+    /// Neighbouring elements of 32 bits that are read together ([`Stmt::LoadWide`](crate::ir::Stmt::LoadWide)); elsewhere they are read one by one.
+    pub wide: bool,
     /// A compiler that keeps what comparisons say of NaN. Microsoft's for HLSL writes `!(x < y)` as `x >= y`, which is another thing when either is
     /// NaN, and offers no way to forbid it.
     pub nan_order: bool,
@@ -33,8 +35,15 @@ pub struct TypeSupport {
 
 impl TypeSupport {
     /// Everything.
-    pub const ALL: TypeSupport =
-        TypeSupport { int64: true, float64: true, narrow: true, int16: true, math: true, nan_order: true };
+    pub const ALL: TypeSupport = TypeSupport {
+        int64: true,
+        float64: true,
+        narrow: true,
+        int16: true,
+        math: true,
+        wide: false,
+        nan_order: true,
+    };
     /// What every WGSL implementation has: 32-bit types.
     pub const WGSL: TypeSupport = TypeSupport {
         int64: false,
@@ -42,13 +51,21 @@ impl TypeSupport {
         narrow: false,
         int16: false,
         math: false,
+        wide: true,
         nan_order: true,
     };
     /// What WGSL has with the extension for 16-bit integers.
     pub const WGSL_INT16: TypeSupport = TypeSupport { int16: true, ..TypeSupport::WGSL };
     /// What the Metal Shading Language has. Its elementary functions are off by several units in the last place, so they do not count.
-    pub const MSL: TypeSupport =
-        TypeSupport { int64: true, float64: false, narrow: true, int16: true, math: false, nan_order: true };
+    pub const MSL: TypeSupport = TypeSupport {
+        int64: true,
+        float64: false,
+        narrow: true,
+        int16: true,
+        math: false,
+        wide: false,
+        nan_order: true,
+    };
 }
 
 /// Limits of a device that decide which kernels it can run.
@@ -83,7 +100,8 @@ pub struct KernelTarget {
     /// What its memory is.
     pub pool: PoolSpec,
     /// Whether it is a processor that runs kernels: workgroup memory is then a detour through its caches, and barriers split what each
-    /// invocation does, so matmuls go without unless measured.
+    /// invocation does, so matmuls go without unless measured. Each element that an invocation reads is an access by itself there, so that reading several at
+    /// once counts for more.
     pub is_processor: bool,
     /// Element types whose convolutions and pooling run with their channels last, on weights that are packed so: those that matrix units multiply, to which
     /// neighbouring channels are copied together.
@@ -124,8 +142,7 @@ impl KernelTarget {
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
             if self.is_processor
-                && variants[0].uses_workgroup_memory()
-                && let Some(at) = variants.iter().position(|variant| !variant.uses_workgroup_memory())
+                && let Some(at) = processors_own(&variants)
             {
                 variants[..=at].rotate_right(1);
             }
@@ -238,6 +255,14 @@ pub fn grid(groups: i64, max: u32) -> Option<(u32, u32)> {
     }
     let rows = groups.div_ceil(max);
     (rows <= max).then(|| (groups.div_ceil(rows) as u32, rows as u32))
+}
+
+/// Which variant a processor takes unmeasured: one without workgroup memory, and for few rows one that reads several elements at once.
+fn processors_own(variants: &[Variant]) -> Option<usize> {
+    match variants.first()?.uses_workgroup_memory() {
+        true => variants.iter().position(|variant| !variant.uses_workgroup_memory()),
+        false => variants.iter().position(|variant| variant.reads_neighbours()),
+    }
 }
 
 /// Whether computing an element takes a few instructions, and no more bytes than it has.

@@ -79,6 +79,13 @@ fn write_block(f: &mut dyn Write, k: &Kernel, stmts: &[Stmt], depth: usize) -> f
                 write_inst(f, inst)?;
                 f.write_char('\n')?;
             }
+            Stmt::LoadWide { values, buffer, index } => {
+                for (i, v) in values.iter().enumerate() {
+                    let ty = k.values.get(v.index()).map_or("?", |t| t.name());
+                    write!(f, "{}{v}: {ty}", if i > 0 { ", " } else { "" })?;
+                }
+                writeln!(f, " = load b{}[{index}..]", buffer.0)?;
+            }
             Stmt::Set(var, v) => writeln!(f, "m{} = {v}", var.0)?,
             Stmt::Store { buffer, index, value } => writeln!(f, "store b{}[{index}] = {value}", buffer.0)?,
             Stmt::StoreShared { shared, index, value } => {

@@ -7,7 +7,7 @@
 
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::ir::{Access, Const, Inst, Kernel, Stmt, Ty, Value, type_of};
+use crate::ir::{Access, Buffer, Const, Inst, Kernel, Stmt, Ty, Value, WIDTHS, type_of};
 use crate::simplify::operands;
 
 struct Verifier<'k> {
@@ -95,6 +95,7 @@ impl Verifier<'_> {
     fn stmt(&mut self, s: &Stmt, uniform: bool, barriers: bool) -> Result<()> {
         match s {
             Stmt::Let(v, inst) => self.define_inst(*v, inst)?,
+            Stmt::LoadWide { values, buffer, index } => self.load_wide(values, *buffer, *index)?,
             Stmt::Set(var, v) => {
                 let Some(&ty) = self.kernel.vars.get(var.index()) else {
                     return self.fault(format!("variable m{} is unknown", var.0));
@@ -153,6 +154,29 @@ impl Verifier<'_> {
             }
             Stmt::Barrier => {}
             Stmt::Fail { value, .. } => self.expect(*value, Ty::I32, "reported value")?,
+        }
+        Ok(())
+    }
+
+    fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value) -> Result<()> {
+        self.expect(index, Ty::I32, "index")?;
+        if !WIDTHS.contains(&values.len()) {
+            return self.fault(format!("{} elements are read together", values.len()));
+        }
+        let Some(b) = self.kernel.buffers.get(buffer.index()) else {
+            return self.fault(format!("buffer b{} is unknown", buffer.0));
+        };
+        if b.access != Access::Read {
+            return self
+                .fault(format!("neighbours are read of {}, which is declared {:?}", b.name, b.access));
+        }
+        for &v in values {
+            let (ty, declared) = (Ty::of(b.dtype), self.kernel.values.get(v.index()).copied());
+            if declared != Some(ty) {
+                return self.fault(format!("{v} is declared {declared:?} but is {}", ty.name()));
+            }
+            self.define(v)?;
+            self.uniform[v.index()] = self.uniform[index.index()];
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ impl Gpu {
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
-            required_features: adapter.features() & WANTED.union(language::wanted(info.backend)),
+            required_features: adapter.features() & WANTED.union(language::wanted(&info)),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };

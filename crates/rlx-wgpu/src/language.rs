@@ -15,10 +15,12 @@ pub(crate) enum Language {
     Msl,
 }
 
-/// The features that the devices of a back end are opened with for the sake of their language.
-pub(crate) fn wanted(backend: wgpu::Backend) -> wgpu::Features {
-    match backend {
-        wgpu::Backend::Metal => wgpu::Features::PASSTHROUGH_SHADERS,
+/// The features that a device is opened with for the sake of its language. A processor reads every element of a lane by itself, so that numbers of 64
+/// bits, which are two elements, spare half of that.
+pub(crate) fn wanted(info: &wgpu::AdapterInfo) -> wgpu::Features {
+    match (info.backend, info.device_type) {
+        (wgpu::Backend::Metal, _) => wgpu::Features::PASSTHROUGH_SHADERS,
+        (_, wgpu::DeviceType::Cpu) => wgpu::Features::SHADER_INT64,
         _ => wgpu::Features::empty(),
     }
 }

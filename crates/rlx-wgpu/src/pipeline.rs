@@ -73,7 +73,10 @@ impl Gpu {
             Language::Wgsl => {
                 let opengl = self.is_opengl();
                 let checked = guarded && opengl;
-                render::wgsl(kernel, WgslOptions { checked, divided_remainders: opengl, read_write: false })
+                let long_words = self.device.features().contains(wgpu::Features::SHADER_INT64);
+                let options =
+                    WgslOptions { checked, divided_remainders: opengl, long_words, ..Default::default() };
+                render::wgsl(kernel, options)
             }
             Language::Msl if guarded => {
                 let message = "a kernel from a file cannot be kept within its buffers in Metal's language";

@@ -7,6 +7,7 @@
 //!   atomically, so that neighbours may write at the same time (`narrow.rs`);
 //! - elementary functions that the device has not become those of [`rlx_math`] (`lanes.rs`, `math.rs`), so that they are as
 //!   accurate on every device;
+//! - neighbouring elements that are read together ([`Stmt::LoadWide`]) are read one after the other where the language has no such access;
 //! - comparisons of floats by order say by bits that neither is NaN, where the device's compiler would not keep it.
 //!
 //! binary64 is not emulated: a kernel that computes in it is rejected. Elements of 4 bits are packed into
@@ -172,6 +173,7 @@ impl Emulator<'_> {
                 let rep = self.inst(inst)?;
                 self.values[v.index()] = Some(rep);
             }
+            Stmt::LoadWide { values, buffer, index } => self.load_wide(values, *buffer, *index),
             Stmt::Set(var, v) => match (self.vars[var.index()], self.rep(*v)) {
                 ((low, Some(high)), Rep::Two(a, b)) => {
                     self.b.set(low, a);
@@ -251,6 +253,23 @@ impl Emulator<'_> {
             return Rep::Two(self.b.load(buffer, first), self.b.load(buffer, second));
         }
         Rep::One(narrow::load(&mut self.b, buffer, dtype, index))
+    }
+
+    /// Neighbours, by one access where the device has that and elements are as they are stored.
+    fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value) {
+        let (dtype, index) = (self.old.buffers[buffer.index()].dtype, self.one(index));
+        if self.types.wide && dtype.bits() == 32 {
+            let read = self.b.load_wide(buffer, index, values.len());
+            for (v, read) in values.iter().zip(read) {
+                self.values[v.index()] = Some(Rep::One(read));
+            }
+            return;
+        }
+        for (i, v) in values.iter().enumerate() {
+            let away = self.b.int(i as i32);
+            let at = self.b.add(index, away);
+            self.values[v.index()] = Some(self.load(buffer, at));
+        }
     }
 
     fn inst(&mut self, inst: &Inst) -> Scheduled<Rep> {

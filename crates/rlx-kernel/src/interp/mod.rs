@@ -149,13 +149,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Counts an access to a buffer, whose elements are `bits` long.
-    fn count_buffer(&mut self, buffer: Buffer, bits: usize, index: Value, mask: &[bool]) {
+    /// Counts an access to so many neighbouring elements of a buffer, each `bits` long.
+    fn count_buffer(&mut self, buffer: Buffer, (bits, count): (usize, usize), index: Value, mask: &[bool]) {
         let Some(mut counting) = self.counting.take() else { return };
         let (bits, skew) = (bits as u64, self.bindings[buffer.index()].offset as u64 * 8);
         let at = |l: usize| {
             let index = u64::try_from(self.int_at(index, l)).unwrap_or(0);
-            mask[l].then_some((skew + index * bits, bits))
+            mask[l].then_some((skew + index * bits, bits * count as u64))
         };
         counting.buffer(&(0..mask.len()).map(at).collect::<Vec<_>>());
         self.counting = Some(counting);
@@ -194,6 +194,7 @@ impl<'a> Machine<'a> {
         let lanes = move || (0..mask.len()).filter(move |&l| mask[l]);
         match s {
             Stmt::Let(v, inst) => return self.compute(*v, inst, mask),
+            Stmt::LoadWide { values, buffer, index } => return self.load_wide(values, *buffer, *index, mask),
             Stmt::Set(var, v) => {
                 for l in lanes() {
                     self.vars[var.index() * self.lanes + l] = self.at(*v, l);
@@ -207,7 +208,7 @@ impl<'a> Machine<'a> {
                     self.users[buffer.index()].write(element, who)?;
                     self.pools.store(&self.bindings[buffer.index()], element, dtype, bits);
                 }
-                self.count_buffer(*buffer, dtype.bits(), *index, mask);
+                self.count_buffer(*buffer, (dtype.bits(), 1), *index, mask);
             }
             Stmt::StoreShared { shared, index, value } => {
                 for l in lanes() {
@@ -226,7 +227,7 @@ impl<'a> Machine<'a> {
                     let old = self.pools.load(binding, element, rlx_ir::DType::U32) as u32;
                     self.pools.store(binding, element, rlx_ir::DType::U32, u64::from(old & keep | put));
                 }
-                self.count_buffer(*buffer, 32, *index, mask);
+                self.count_buffer(*buffer, (32, 1), *index, mask);
                 if let Some(counting) = &mut self.counting {
                     counting.counters.atomics += 2 * mask.iter().filter(|&&active| active).count() as u64;
                 }
@@ -258,6 +259,24 @@ impl<'a> Machine<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value, mask: &[bool]) -> Step {
+        let (dtype, count) = (self.kernel.buffers[buffer.index()].dtype, values.len());
+        for l in (0..mask.len()).filter(|&l| mask[l]) {
+            let first = self.int_at(index, l);
+            let binding = &self.bindings[buffer.index()];
+            let last = binding.element(first.saturating_add(count as i32 - 1), dtype)?;
+            if binding.element(first, dtype)? % count != 0 {
+                return Err(format!("{count} elements are read together from number {first} on"));
+            }
+            for (i, v) in values.iter().enumerate() {
+                let element = last + 1 - count + i;
+                self.values[v.index() * self.lanes + l] = self.pools.load(binding, element, dtype);
+            }
+        }
+        self.count_buffer(buffer, (dtype.bits(), count), index, mask);
         Ok(())
     }
 
@@ -341,7 +360,7 @@ impl<'a> Machine<'a> {
                     self.users[buffer.index()].read(element, who)?;
                     self.values[base + l] = self.pools.load(&self.bindings[buffer.index()], element, dtype);
                 }
-                self.count_buffer(buffer, dtype.bits(), i, mask);
+                self.count_buffer(buffer, (dtype.bits(), 1), i, mask);
             }
             Inst::LoadShared(s, i) => {
                 for l in lanes() {

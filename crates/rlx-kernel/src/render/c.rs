@@ -253,6 +253,10 @@ impl Dialect for C<'_> {
         format!("const {} {name} = {value};", self.ty(ty))
     }
 
+    fn load_wide(&self, _: &[Value], _: Buffer, _: &str) -> Result<Vec<String>> {
+        reject(self.kernel, self.flavour.language(), "access to several elements")
+    }
+
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {
         if self.kernel.buffers[buffer.index()].access == Access::Atomic {
             return reject(self.kernel, self.flavour.language(), "plain store into words that are shared");

@@ -14,6 +14,7 @@ mod c;
 mod cuda;
 mod msl;
 mod wgsl;
+mod wgsl_wide;
 
 pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
 pub use msl::{msl, msl_body, msl_element, msl_prelude};
@@ -44,6 +45,8 @@ trait Dialect {
     /// The expression of an instruction other than a constant.
     fn inst(&self, inst: &Inst) -> Result<String>;
     fn declare(&self, ty: Ty, name: &str, value: &str) -> String;
+    /// Lines that read neighbouring elements; an error where the language reads them one by one only.
+    fn load_wide(&self, values: &[Value], buffer: Buffer, index: &str) -> Result<Vec<String>>;
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String>;
     /// The element of workgroup memory.
     fn shared(&self, shared: Shared, index: &str) -> String {
@@ -106,6 +109,12 @@ fn write_block(
         let line = match s {
             Stmt::Let(_, Inst::Const(_)) => continue,
             Stmt::Let(v, inst) => d.declare(kernel.values[v.index()], &v.to_string(), &d.inst(inst)?),
+            Stmt::LoadWide { values, buffer, index } => {
+                for line in d.load_wide(values, *buffer, &name(*index))? {
+                    indented(out, depth, &line);
+                }
+                continue;
+            }
             Stmt::Set(var, v) => format!("{} = {};", var_name(*var), name(*v)),
             Stmt::Store { buffer, index, value } => d.store(*buffer, &name(*index), &name(*value))?,
             Stmt::StoreShared { shared, index, value } => {

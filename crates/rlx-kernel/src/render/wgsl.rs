@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use rlx_ir::{DType, Result};
 
+use super::wgsl_wide::{Wide, widths};
 use super::{Dialect, Names, comparison, float_literal, operator, reject, var_name, write_body};
 use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Shared, Ty, UnOp, Value};
 
@@ -18,6 +19,9 @@ pub struct WgslOptions {
     pub checked: bool,
     /// Write the remainder of signed integers as division and subtraction: what becomes GLSL, where `%` of a negative number is undefined.
     pub divided_remainders: bool,
+    /// Read eight neighbouring elements as four numbers of 64 bits, on devices that have those and for which the number of elements that are read counts:
+    /// processors, whose drivers read each element of a lane by itself.
+    pub long_words: bool,
 }
 
 /// Functions whose own forms leave NaN and what is out of range to the device. `zero` is a 0 that no compiler
@@ -44,8 +48,9 @@ fn to_u32(x: f32) -> u32 {
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that WGSL lacks.
 pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     let names = Names::new(kernel);
-    let WgslOptions { checked, divided_remainders, .. } = options;
-    let d = Wgsl { kernel, names: &names, checked, divided_remainders };
+    let WgslOptions { checked, divided_remainders, long_words, .. } = options;
+    let wide = widths(kernel, long_words);
+    let d = Wgsl { kernel, names: &names, checked, divided_remainders, wide: &wide };
     let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
     let enabled = if shorts { "enable wgpu_int16;\n" } else { "" };
     let mut out = format!("{enabled}// {}\n", kernel.name);
@@ -61,6 +66,7 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
             (DType::U16, Access::Read | Access::Write) => "u16",
             (other, _) => return reject(kernel, "WGSL", format!("buffer of {other}")),
         };
+        let element = wide[i].map_or(element.to_string(), |wide| wide.of(element));
         let binding = i + 1;
         let _ = writeln!(
             out,
@@ -100,14 +106,24 @@ struct Wgsl<'k> {
     names: &'k Names,
     checked: bool,
     divided_remainders: bool,
+    /// Which buffers are arrays of several elements each.
+    wide: &'k [Option<Wide>],
 }
 
 impl Wgsl<'_> {
-    /// The element of a buffer.
-    fn element(&self, buffer: Buffer, index: &str) -> String {
+    /// What a buffer's array has at `index`.
+    fn at(&self, buffer: Buffer, index: &str) -> String {
         match self.checked {
             true => format!("b{0}[min(u32({index}), arrayLength(&b{0}) - 1u)]", buffer.0),
             false => format!("b{}[{index}]", buffer.0),
+        }
+    }
+
+    /// The element of a buffer.
+    fn element(&self, buffer: Buffer, index: &str) -> String {
+        match self.wide[buffer.index()] {
+            Some(wide) => format!("{}[{index} & 3i]", self.at(buffer, &wide.place(index, 0))),
+            None => self.at(buffer, index),
         }
     }
 
@@ -211,6 +227,15 @@ impl Dialect for Wgsl<'_> {
 
     fn declare(&self, ty: Ty, name: &str, value: &str) -> String {
         format!("let {name}: {} = {value};", self.ty(ty))
+    }
+
+    fn load_wide(&self, values: &[Value], buffer: Buffer, index: &str) -> Result<Vec<String>> {
+        let Some(wide) = self.wide[buffer.index()] else {
+            return reject(self.kernel, "WGSL", "access to several elements of such a buffer");
+        };
+        let ty = self.ty(Ty::of(self.kernel.buffers[buffer.index()].dtype));
+        let read = |part: usize| self.at(buffer, &wide.place(index, part));
+        Ok(wide.lines(values, ty, &read))
     }
 
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {

@@ -124,6 +124,7 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
         n: spatial_dims(step, anchor.id, format),
         dtype,
         rows_are_inner: format == DataFormat::ChannelsLast,
+        neighbours: None,
     })
 }
 
@@ -163,7 +164,7 @@ pub fn conv(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Scheduled<V
         let index = arrange(format, batch[0], channel, n);
         cx.finish_channel(anchor, &index, channel, sum)
     };
-    let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, finish: &mut finish };
+    let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, wide: None, finish: &mut finish };
     gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }
 
@@ -217,7 +218,7 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> S
         let index = arrange(format, batch[0], channel, n);
         cx.finish_channel(anchor, &index, channel, sum)
     };
-    let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, finish: &mut finish };
+    let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, wide: None, finish: &mut finish };
     gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }
 

@@ -13,10 +13,10 @@ use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
 use super::body::dim_groups;
-use super::cx::Cx;
-use super::gemm::{Gemm, GemmVariant, Operands};
+use super::cx::{Arg, Cx};
+use super::gemm::{Gemm, GemmVariant, Neighbours, Operands, Wide};
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
-use crate::ir::Value;
+use crate::ir::{Value, WIDTHS};
 
 impl Cx<'_> {
     fn matrix_element(
@@ -32,6 +32,59 @@ impl Cx<'_> {
         index.extend_from_slice(row);
         index.extend_from_slice(column);
         self.element(id, &index)
+    }
+
+    /// Neighbours of an operand that is an input, from an element on.
+    fn matrix_elements(
+        &mut self,
+        (id, to): (NodeId, &[Dim]),
+        batch: &[Value],
+        [row, column]: [&[Value]; 2],
+        count: usize,
+    ) -> Scheduled<Vec<Value>> {
+        let Some(number) = input_of(self.step, id) else { return reject("neighbours of what is no input") };
+        let dims = self.graph().shape(id).dims().to_vec();
+        let mut index = self.broadcast_dims(&dims[..dims.len().saturating_sub(2)], to, batch);
+        index.extend_from_slice(row);
+        index.extend_from_slice(column);
+        let place = self.place(Arg::Input(number));
+        let at = self.address(&place, &index);
+        Ok(self.b.load_wide(place.buffer, at, count))
+    }
+}
+
+/// The input of a step that a matrix is, where it is no more than that and nothing is written to its buffer.
+fn input_of(step: &StepDesc, id: NodeId) -> Option<usize> {
+    let number = step.graph.inputs().position(|input| input.id == id)?;
+    let buffer = step.inputs[number].buffer;
+    step.outputs.iter().all(|output| output.buffer != buffer).then_some(number)
+}
+
+/// How many elements of a matrix along its last dimension but `behind` may be read by one access: as many of them are neighbours, wherever in the matrix
+/// they begin. 0 where none are.
+fn together(step: &StepDesc, id: NodeId, behind: usize) -> usize {
+    let Some(operand) = input_of(step, id).map(|number| &step.inputs[number]) else { return 0 };
+    let view = &operand.view;
+    let Some(axis) = view.dims.len().checked_sub(1 + behind).filter(|_| operand.dtype.bits() == 32) else {
+        return 0;
+    };
+    let fits = |&width: &usize| {
+        let whole = |e: Extent| e.as_const().is_some_and(|n| n % width as i64 == 0);
+        let others = (0..view.dims.len()).filter(|&i| i != axis && view.dims[i] != Extent::Const(1));
+        whole(view.offset) && whole(view.dims[axis]) && others.map(|i| view.strides[i]).all(whole)
+    };
+    let inner = view.strides[axis] == Extent::Const(1);
+    WIDTHS.into_iter().rev().find(fits).filter(|_| inner).unwrap_or(0)
+}
+
+/// What of the right matrix may be read together.
+fn neighbours(step: &StepDesc, rhs: NodeId) -> Option<Neighbours> {
+    let two = step.graph.shape(rhs).rank() >= 2;
+    match [together(step, rhs, 0), if two { together(step, rhs, 1) } else { 0 }] {
+        _ if !two => None,
+        [0, 0] => None,
+        [0, depth] => Some(Neighbours::Depth(depth)),
+        [columns, _] => Some(Neighbours::Columns(columns)),
     }
 }
 
@@ -84,6 +137,7 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
         n: one(dims.b_is_vector, dims.n),
         dtype,
         rows_are_inner: false,
+        neighbours: neighbours(step, rhs),
     })
 }
 
@@ -107,6 +161,18 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
         _ => k.to_vec(),
     };
     let lead = &anchor.shape.dims()[..gemm.batch.len()];
+    // As many at once as the right matrix gives steps, or as few as any access reads.
+    let steps = match gemm.neighbours {
+        Some(Neighbours::Depth(steps)) => steps,
+        _ => WIDTHS[0],
+    };
+    let left = gemm.m.len() == 1 && together(step, lhs, 0) >= steps;
+    let mut left_wide = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value], count: usize| {
+        cx.matrix_elements((lhs, lead), batch, [m, k], count)
+    };
+    let mut right_wide = |cx: &mut Cx<'_>, batch: &[Value], k: &[Value], n: &[Value], count: usize| {
+        cx.matrix_elements((rhs, lead), batch, [k, n], count)
+    };
     let operands = Operands {
         a: &mut |cx, batch, m, k| {
             let k = along(cx, k);
@@ -117,6 +183,9 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
             cx.matrix_element(rhs, lead, batch, &k, n)
         },
         share: None,
+        wide: gemm
+            .neighbours
+            .map(|_| Wide { a: if left { Some(&mut left_wide) } else { None }, b: &mut right_wide }),
         finish: &mut |cx, batch, m, n, v| {
             let index = [batch, m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);

@@ -37,6 +37,7 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
         n: vec![columns.extent()],
         dtype,
         rows_are_inner: false,
+        neighbours: None,
     })
 }
 
@@ -76,6 +77,7 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
         share: Some(&mut |cx, number, n| {
             anchor.inputs[2..].iter().try_for_each(|&id| cx.element(id, &[number, n[0]]).map(|_| ()))
         }),
+        wide: None,
         finish: &mut |cx, _, m, n, v| {
             let index = [m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);

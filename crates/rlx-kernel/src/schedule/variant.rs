@@ -31,6 +31,11 @@ impl Variant {
         matches!(self, Variant::Gemm(GemmVariant::Tiled(..), _))
     }
 
+    /// Whether it is a matmul that reads several elements by one access.
+    pub fn reads_neighbours(self) -> bool {
+        matches!(self, Variant::Gemm(gemm, _) if gemm.reads_neighbours())
+    }
+
     /// Whether workgroups of this kind are within a device's limits.
     pub fn fits(self, limits: &DeviceLimits) -> bool {
         match self {

@@ -10,7 +10,7 @@ use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
 pub(super) fn launch(cx: Cx<'_>, p: &Gemm, tile: Tile, operands: Operands<'_>) -> Scheduled<Launch> {
-    let Operands { a, b, mut share, finish } = operands;
+    let Operands { a, b, mut share, finish, .. } = operands;
     Tiling::launch(cx, p, tile, |cx, tiling, place| {
         let (lane_m, lane_n) = tiling.lanes(cx);
         let (m0, n0) = (cx.b.add(place.m0, lane_m), cx.b.add(place.n0, lane_n));
@@ -33,12 +33,12 @@ pub(super) fn launch(cx: Cx<'_>, p: &Gemm, tile: Tile, operands: Operands<'_>) -
             sums.add(cx, &x, &y);
             Ok(())
         })?;
-        store(cx, tiling, &Place { batch: place.batch.clone(), m0, n0 }, &sums, finish)
+        store(cx, tiling, &Place { batch: place.batch.clone(), m0, n0 }, (&sums, tile.lanes_n()), finish)
     })
 }
 
 /// The indices of `own` rows (or columns) from `first` on, each `apart` from the next, none beyond the last.
-fn own(
+pub(super) fn own(
     cx: &mut Cx<'_>,
     (first, apart, own): (Value, i32, i32),
     (count, dims): (Value, &[Value]),
@@ -54,20 +54,20 @@ fn own(
     (0..own).map(index).collect()
 }
 
-/// Stores the sums, one after the other.
-fn store(
+/// Stores the sums, one after the other: of columns that are so far `apart`.
+pub(super) fn store(
     cx: &mut Cx<'_>,
     tiling: &Tiling,
     place: &Place,
-    sums: &Sums,
+    (sums, apart): (&Sums, i32),
     finish: super::Finish<'_>,
 ) -> Scheduled<()> {
     let (tile, count) = (tiling.tile, cx.b.int(sums.vars.len() as i32));
     cx.for_each(count, |cx, i| {
         let own_n = cx.b.int(tile.own_n);
         let [i_m, i_n] = [cx.b.div(i, own_n), cx.b.rem(i, own_n)];
-        let (lanes_m, lanes_n) = (cx.b.int(tile.lanes_m()), cx.b.int(tile.lanes_n()));
-        let (away_m, away_n) = (cx.b.mul(i_m, lanes_m), cx.b.mul(i_n, lanes_n));
+        let (lanes_m, apart) = (cx.b.int(tile.lanes_m()), cx.b.int(apart));
+        let (away_m, away_n) = (cx.b.mul(i_m, lanes_m), cx.b.mul(i_n, apart));
         let at = [cx.b.add(place.m0, away_m), cx.b.add(place.n0, away_n)];
         tiling.finish(cx, &place.batch, at, finish, |cx| {
             let first = cx.b.get(sums.vars[0]);

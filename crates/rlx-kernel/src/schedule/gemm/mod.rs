@@ -8,6 +8,7 @@
 //! | `serial` | one result |
 //! | `direct` | some rows and columns of a tile, loading what they need |
 //! | `tiled` | the same, from strips that the workgroup loads together into its memory |
+//! | `wide` | few rows, and columns, or steps of the sum, that are read by one access |
 //!
 //! Every result is one chain of sums in order of `k` that starts at 0, so all variants give the same bits.
 
@@ -15,11 +16,13 @@ mod direct;
 mod serial;
 mod tiled;
 mod variant;
+mod wide;
 
 use rlx_ir::{DType, Extent};
 
 pub(super) use variant::variants;
 pub use variant::{GemmVariant, Tile};
+pub(super) use wide::Wide;
 
 use super::cx::Cx;
 use super::{Launch, Scheduled};
@@ -39,10 +42,24 @@ pub(super) struct Gemm {
     pub dtype: DType,
     /// Results of neighbouring rows, and batches, are neighbours in memory, and those of columns are not: channels are last.
     pub rows_are_inner: bool,
+    /// Elements of the right matrix that may be read together.
+    pub neighbours: Option<Neighbours>,
+}
+
+/// Elements of the right matrix that are neighbours in memory, so that some at a time are read by one access: how many at most. All of them divide into such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Neighbours {
+    /// Those of a row.
+    Columns(usize),
+    /// Those of a column, which has one dimension.
+    Depth(usize),
 }
 
 /// Loads the element of an operand at `(batch, m, k)`, or `(batch, k, n)`.
 type Load<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value]) -> Scheduled<Value>;
+/// Loads so many neighbouring elements of an operand, from the one at `(batch, m, k)`, or `(batch, k, n)`.
+type LoadWide<'f> =
+    &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value], usize) -> Scheduled<Vec<Value>>;
 /// Loads what all elements of the right matrix share whose `k` begins with the same number, at `(that number, n)`.
 type Share<'f> = &'f mut dyn FnMut(&mut Cx<'_>, Value, &[Value]) -> Scheduled<()>;
 /// Stores a finished sum at `(batch, m, n)`.
@@ -57,6 +74,8 @@ pub(super) struct Operands<'f> {
     /// What to load before a loop over the inner dimensions of `k`: the scale of a block of weights. Variants that fill workgroup memory
     /// have no such loop.
     pub share: Option<Share<'f>>,
+    /// Loads of neighbours, where the matmul has [`Gemm::neighbours`].
+    pub wide: Option<Wide<'f>>,
     /// What is done with each result; written once, however many results an invocation has.
     pub finish: Finish<'f>,
 }
@@ -75,6 +94,8 @@ impl Gemm {
             GemmVariant::Serial => serial::launch(cx, self, operands),
             GemmVariant::Direct(tile) => direct::launch(cx, self, tile, operands),
             GemmVariant::Tiled(tile, depth) => tiled::launch(cx, self, (tile, depth), operands),
+            GemmVariant::Wide(tile) => wide::columns(cx, self, tile, operands),
+            GemmVariant::Deep(tile) => wide::depth(cx, self, tile, operands),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
 pub(super) fn launch(mut cx: Cx<'_>, p: &Gemm, operands: Operands<'_>) -> Scheduled<Launch> {
-    let Operands { a, b, mut share, finish } = operands;
+    let Operands { a, b, mut share, finish, .. } = operands;
     let sizes = Sizes::new(&mut cx, p);
     let space = [&sizes.batch[..], &sizes.m, &sizes.n].concat();
     // From here on are columns, which are outside of all but the first batch where rows are inner.

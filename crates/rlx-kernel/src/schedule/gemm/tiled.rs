@@ -71,7 +71,7 @@ pub(super) fn launch(
     (tile, depth): (Tile, i32),
     operands: Operands<'_>,
 ) -> Scheduled<Launch> {
-    let Operands { a, b, share: _, finish } = operands;
+    let Operands { a, b, finish, .. } = operands;
     let layout = Layout::new(tile, depth);
     let shared = cx.b.shared(Ty::of(p.dtype), layout.len as u32);
     Tiling::launch(cx, p, tile, |cx, tiling, place| {

@@ -8,9 +8,9 @@ use std::fmt;
 
 use rlx_ir::Extent;
 
-use super::Gemm;
 use super::tiled::Layout;
-use crate::ir::Ty;
+use super::{Gemm, Neighbours};
+use crate::ir::{Ty, WIDTHS};
 
 /// Matmuls with fewer rows or columns than this are done serially unless measured.
 const THIN: i64 = 8;
@@ -61,6 +61,10 @@ pub enum GemmVariant {
     Serial,
     /// A workgroup for each tile; each invocation loads what its own results need, and keeps their sums.
     Direct(Tile),
+    /// As `Direct`, of columns that are neighbours in memory and read together.
+    Wide(Tile),
+    /// As `Direct`, of columns whose elements are neighbours in memory and read together.
+    Deep(Tile),
     /// A workgroup for each tile; strips of both operands, so deep, go through workgroup memory.
     Tiled(Tile, i32),
 }
@@ -82,15 +86,34 @@ const VARIANTS: [GemmVariant; 13] = [
     GemmVariant::Direct(Tile::new(256, 1, 4, 1)),
 ];
 
+/// Those that read neighbours of the right matrix together: for few rows. Processors take the first that suits.
+const WIDE: [GemmVariant; 6] = [
+    GemmVariant::Wide(Tile::new(4, 64, 4, 8)),
+    GemmVariant::Wide(Tile::new(1, 128, 1, 16)),
+    GemmVariant::Wide(Tile::new(1, 64, 1, 8)),
+    GemmVariant::Wide(Tile::new(1, 256, 1, 4)),
+    GemmVariant::Deep(Tile::new(4, 32, 4, 1)),
+    GemmVariant::Deep(Tile::new(1, 32, 1, 1)),
+];
+
+/// The fewest tiles along the columns for an invocation to have more of those than one access reads: processors have several cores.
+const FEW_TILES: i64 = 4;
+
 impl GemmVariant {
     /// Invocations of a workgroup.
     pub const fn workgroup(self) -> u32 {
         match self {
             GemmVariant::Serial => 64,
-            GemmVariant::Direct(tile) | GemmVariant::Tiled(tile, _) => {
-                (tile.lanes_m() * tile.lanes_n()) as u32
-            }
+            GemmVariant::Direct(tile)
+            | GemmVariant::Tiled(tile, _)
+            | GemmVariant::Wide(tile)
+            | GemmVariant::Deep(tile) => (tile.lanes_m() * tile.lanes_n()) as u32,
         }
+    }
+
+    /// Whether it reads neighbours of the right matrix together.
+    pub const fn reads_neighbours(self) -> bool {
+        matches!(self, GemmVariant::Wide(_) | GemmVariant::Deep(_))
     }
 
     /// Elements of workgroup memory.
@@ -104,12 +127,21 @@ impl GemmVariant {
         self.shared_len() as usize * ty.bits().div_ceil(8) as usize
     }
 
-    /// Whether it is worth trying for a matmul of these sizes.
-    fn suits(self, sizes: [Option<i64>; 2]) -> bool {
+    /// Whether it is worth trying for a matmul of these sizes whose right matrix has such neighbours.
+    fn suits(self, sizes: [Option<i64>; 2], neighbours: Option<Neighbours>) -> bool {
+        // Rows that are known to be few, and read by no more tiles than they have to be.
+        let few = |tile: Tile| sizes[0].is_some_and(|m| m < THIN && (tile.m == 1) == (m == 1));
         match self {
             GemmVariant::Serial => true,
             GemmVariant::Direct(tile) => tile.suits(sizes, 1),
             GemmVariant::Tiled(tile, _) => tile.suits(sizes, THIN),
+            GemmVariant::Wide(tile) => {
+                let (own, many) = (i64::from(tile.own_n), i64::from(tile.n) * FEW_TILES);
+                let fills = |n: i64| n % own == 0 && (own <= WIDTHS[1] as i64 || n >= many);
+                let columns = matches!(neighbours, Some(Neighbours::Columns(_)));
+                columns && few(tile) && sizes[1].is_some_and(fills)
+            }
+            GemmVariant::Deep(tile) => few(tile) && matches!(neighbours, Some(Neighbours::Depth(_))),
         }
     }
 }
@@ -119,7 +151,8 @@ pub(in crate::schedule) fn variants(problem: &Gemm) -> Vec<GemmVariant> {
     let sizes = [&problem.m, &problem.n].map(|dims| super::elements(dims).as_const());
     let thin = sizes.iter().flatten().any(|&n| n < THIN);
     let first = if thin { GemmVariant::Serial } else { VARIANTS[0] };
-    let others = VARIANTS.into_iter().chain([GemmVariant::Serial]).filter(|&f| f != first && f.suits(sizes));
+    let suits = |&f: &GemmVariant| f != first && f.suits(sizes, problem.neighbours);
+    let others = VARIANTS.into_iter().chain(WIDE).chain([GemmVariant::Serial]).filter(suits);
     [first].into_iter().chain(others).collect()
 }
 
@@ -132,11 +165,13 @@ impl Gemm {
 }
 
 impl fmt::Display for GemmVariant {
-    /// `serial`, `direct16x64.4x4`, `tile32x32x16.4x4`: the tile, its depth, what each invocation does.
+    /// `serial`, `direct16x64.4x4`, `wide1x64.1x8`, `tile32x32x16.4x4`: the tile, its depth, what each invocation does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             GemmVariant::Serial => f.write_str("serial"),
             GemmVariant::Direct(Tile { m, n, own_m, own_n }) => write!(f, "direct{m}x{n}.{own_m}x{own_n}"),
+            GemmVariant::Wide(Tile { m, n, own_m, own_n }) => write!(f, "wide{m}x{n}.{own_m}x{own_n}"),
+            GemmVariant::Deep(Tile { m, n, own_m, own_n }) => write!(f, "deep{m}x{n}.{own_m}x{own_n}"),
             GemmVariant::Tiled(Tile { m, n, own_m, own_n }, depth) => {
                 write!(f, "tile{m}x{n}x{depth}.{own_m}x{own_n}")
             }
@@ -151,7 +186,8 @@ mod tests {
     fn names(m: Extent, n: Extent) -> Vec<String> {
         let dtype = rlx_ir::DType::F32;
         let k = vec![Extent::Const(32)];
-        let problem = Gemm { batch: vec![], m: vec![m], k, n: vec![n], dtype, rows_are_inner: false };
+        let problem =
+            Gemm { batch: vec![], m: vec![m], k, n: vec![n], dtype, rows_are_inner: false, neighbours: None };
         variants(&problem).iter().map(GemmVariant::to_string).collect()
     }
 
