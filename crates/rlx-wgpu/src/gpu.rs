@@ -60,7 +60,8 @@ impl Gpu {
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
-            required_features: adapter.features() & WANTED.union(language::wanted(&info)),
+            required_features: adapter.features()
+                & WANTED.union(language::wanted(info.backend, info.device_type)),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };

@@ -17,8 +17,8 @@ pub(crate) enum Language {
 
 /// The features that a device is opened with for the sake of its language. A processor reads every element of a lane by itself, so that numbers of 64
 /// bits, which are two elements, spare half of that.
-pub(crate) fn wanted(info: &wgpu::AdapterInfo) -> wgpu::Features {
-    match (info.backend, info.device_type) {
+pub(crate) fn wanted(backend: wgpu::Backend, kind: wgpu::DeviceType) -> wgpu::Features {
+    match (backend, kind) {
         (wgpu::Backend::Metal, _) => wgpu::Features::PASSTHROUGH_SHADERS,
         (_, wgpu::DeviceType::Cpu) => wgpu::Features::SHADER_INT64,
         _ => wgpu::Features::empty(),
@@ -82,14 +82,16 @@ mod tests {
 
     #[test]
     fn metal_alone_gets_its_own_language_and_only_where_wgpu_hands_it_on() {
-        use wgpu::{Backend, Features};
+        use wgpu::{Backend, DeviceType, Features};
         let all = Features::PASSTHROUGH_SHADERS | Features::SHADER_I16;
         assert_eq!(Language::offered(Backend::Metal, all), Language::Msl);
         assert_eq!(Language::offered(Backend::Metal, Features::SHADER_I16), Language::Wgsl);
         for other in [Backend::Vulkan, Backend::Dx12, Backend::Gl, Backend::BrowserWebGpu, Backend::Noop] {
             assert_eq!(Language::offered(other, all), Language::Wgsl);
-            assert!(wanted(other).is_empty(), "{other}");
+            assert!(wanted(other, DeviceType::DiscreteGpu).is_empty(), "{other}");
+            assert_eq!(wanted(other, DeviceType::Cpu), Features::SHADER_INT64, "{other}");
         }
+        assert_eq!(wanted(Backend::Metal, DeviceType::IntegratedGpu), Features::PASSTHROUGH_SHADERS);
         assert!(Language::Msl.types(Backend::Metal, Features::empty()).int64);
         assert_eq!(Language::Wgsl.types(Backend::Vulkan, all), TypeSupport::WGSL_INT16);
         assert_eq!(Language::Wgsl.types(Backend::Vulkan, Features::empty()), TypeSupport::WGSL);

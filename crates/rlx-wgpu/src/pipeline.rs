@@ -74,8 +74,14 @@ impl Gpu {
                 let opengl = self.is_opengl();
                 let checked = guarded && opengl;
                 let long_words = self.device.features().contains(wgpu::Features::SHADER_INT64);
-                let options =
-                    WgslOptions { checked, divided_remainders: opengl, long_words, ..Default::default() };
+                let opaque_uniforms = self.info.device_type == wgpu::DeviceType::Cpu;
+                let options = WgslOptions {
+                    checked,
+                    divided_remainders: opengl,
+                    long_words,
+                    opaque_uniforms,
+                    ..Default::default()
+                };
                 render::wgsl(kernel, options)
             }
             Language::Msl if guarded => {

@@ -22,6 +22,9 @@ pub struct WgslOptions {
     /// Read eight neighbouring elements as four numbers of 64 bits, on devices that have those and for which the number of elements that are read counts:
     /// processors, whose drivers read each element of a lane by itself.
     pub long_words: bool,
+    /// Read uniforms from places that the driver knows only when it runs the kernel. Mesa's driver for processors compiles a kernel again for the values of
+    /// uniforms that bound its loops, whenever it runs one whose loops it can unroll then, which takes ten times as long as the kernel.
+    pub opaque_uniforms: bool,
 }
 
 /// Functions whose own forms leave NaN and what is out of range to the device. `zero` is a 0 that no compiler
@@ -48,9 +51,9 @@ fn to_u32(x: f32) -> u32 {
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that WGSL lacks.
 pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     let names = Names::new(kernel);
-    let WgslOptions { checked, divided_remainders, long_words, .. } = options;
+    let WgslOptions { checked, divided_remainders, long_words, opaque_uniforms, .. } = options;
     let wide = widths(kernel, long_words);
-    let d = Wgsl { kernel, names: &names, checked, divided_remainders, wide: &wide };
+    let d = Wgsl { kernel, names: &names, checked, divided_remainders, opaque_uniforms, wide: &wide };
     let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
     let enabled = if shorts { "enable wgpu_int16;\n" } else { "" };
     let mut out = format!("{enabled}// {}\n", kernel.name);
@@ -93,6 +96,10 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
         "fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) group: vec3<u32>, \
          @builtin(num_workgroups) groups: vec3<u32>) {\n",
     );
+    if opaque_uniforms {
+        // Grids have two dimensions: it is 0.
+        out.push_str("  let away = groups.z - 1u;\n");
+    }
     for (i, &ty) in kernel.vars.iter().enumerate() {
         let _ = writeln!(out, "  var m{i}: {};", d.ty(ty));
     }
@@ -106,6 +113,7 @@ struct Wgsl<'k> {
     names: &'k Names,
     checked: bool,
     divided_remainders: bool,
+    opaque_uniforms: bool,
     /// Which buffers are arrays of several elements each.
     wide: &'k [Option<Wide>],
 }
@@ -206,6 +214,7 @@ impl Dialect for Wgsl<'_> {
     fn inst(&self, inst: &Inst) -> Result<String> {
         Ok(match *inst {
             Inst::Const(c) => self.constant(c),
+            Inst::Uniform(i) if self.opaque_uniforms => format!("u[{}u + away][{}]", i / 4, i % 4),
             Inst::Uniform(i) => format!("u[{}][{}]", i / 4, i % 4),
             Inst::LocalId => "i32(local)".to_string(),
             Inst::GroupId => "i32(group.y * groups.x + group.x)".to_string(),

@@ -58,6 +58,8 @@ fn every_way_gives_the_same_bits() {
         for (op, x, w) in [
             (Op::MatMul, &[70, 45][..], &[45, 100][..]),
             (Op::MatMul, &[1, 64], &[64, 50]),
+            (Op::MatMul, &[1, 32], &[32, 528]),
+            (Op::MatMul, &[5, 33], &[33, 72]),
             (conv.clone(), &[1, 10, 13, 22], &[40, 5, 3, 3]),
             (Op::Binary(BinaryOp::Add), &[201, 99], &[99]),
         ] {
