@@ -8,9 +8,9 @@ use std::sync::Arc;
 use common::{agree, apple, compiled, native, shorts, try_module, words};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{AttentionShape, Gen, random_paged_attention};
-use rlx_ir::{DType, ErrorKind, Graph, Op, OpKind, Value};
-use rlx_kernel::KernelTarget;
+use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Value};
 use rlx_kernel::interp::Executable;
+use rlx_kernel::{KernelTarget, step_variants};
 
 fn targets() -> [KernelTarget; 5] {
     [native(), words(), shorts(), apple(), KernelTarget { is_processor: true, ..words() }]
@@ -62,6 +62,23 @@ fn random_attention_reads_pages_where_they_are() {
     assert_eq!(apart, 0);
 }
 
+/// The bits of each variant of the kernels there are, in all of which that number of variant is taken.
+fn results(graph: &Graph, bindings: &Bindings, target: &KernelTarget) -> Vec<Vec<Vec<u8>>> {
+    let module = try_module(graph, target).unwrap();
+    let (mut results, mut variant, most) = (Vec::new(), 0, Cell::new(1));
+    while variant < most.get() {
+        let choose = |variants: &[String]| {
+            most.set(most.get().max(variants.len()));
+            variant.min(variants.len() - 1)
+        };
+        let executable = Executable::choosing(Arc::clone(&module), target, choose).unwrap();
+        let result = executable.run(bindings).unwrap_or_else(|e| panic!("variant {variant}: {e}"));
+        results.push(result.iter().map(Value::encode).collect());
+        variant += 1;
+    }
+    results
+}
+
 #[test]
 fn all_variants_give_the_same_bits() {
     let mut several = 0;
@@ -70,22 +87,50 @@ fn all_variants_give_the_same_bits() {
         let shape = AttentionShape { queries: g.pick(&[1, 4, 9, 33]), keys: 40, ..shape(&mut g) };
         let (graph, bindings) = random_paged_attention(&mut g, DType::F32, &shape, 8);
         let target = &targets()[seed as usize % 5];
-        let module = try_module(&graph, target).unwrap();
-        let (mut results, mut variant, most) = (Vec::new(), 0, Cell::new(1));
-        while variant < most.get() {
-            let choose = |variants: &[String]| {
-                most.set(most.get().max(variants.len()));
-                variant.min(variants.len() - 1)
-            };
-            let executable = Executable::choosing(Arc::clone(&module), target, choose).unwrap();
-            let result = executable.run(&bindings).unwrap_or_else(|e| panic!("variant {variant}: {e}"));
-            results.push(result.iter().map(Value::encode).collect::<Vec<_>>());
-            variant += 1;
-        }
+        let results = results(&graph, &bindings, target);
         several += usize::from(results.len() > 2);
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed} on {}", target.name);
     }
     assert!(several > 12, "{several}");
+}
+
+/// A left matrix in pages along the depth, by a right one of which neighbours are read together: along its columns, or along the depth.
+#[test]
+fn rows_in_pages_are_multiplied_by_neighbours() {
+    for (seed, transposed) in (0..12).zip([false, true].into_iter().cycle()) {
+        let mut g = Gen::new(seed);
+        let (rows, page, pages, columns) = (g.size(1..=5), 4 * g.size(1..=3), g.size(2..=4), 16);
+        let depth = page * pages;
+        let (mut graph, mut bindings) = (Graph::new("rows"), Bindings::default());
+        let mut input = |graph: &mut Graph, name: &str, value: Value| {
+            let id = graph.input(name, value.shape());
+            bindings.set_input(name, value);
+            id
+        };
+        let table = input(&mut graph, "table", g.value(DType::F32, &[6, page], -1.0..1.0));
+        let list = input(&mut graph, "list", g.indices(&[rows, pages], 6));
+        let stored = if transposed { [columns, depth] } else { [depth, columns] };
+        let mut w = input(&mut graph, "w", g.value(DType::F32, &stored, -1.0..1.0));
+        if transposed {
+            w = graph.try_add(Op::Transpose { perm: vec![1, 0] }, &[w]).unwrap();
+        }
+        let x = graph.try_add(Op::Gather { axis: 0 }, &[table, list]).unwrap();
+        let to = vec![Dim::Static(rows), Dim::Static(depth)];
+        let x = graph.try_add(Op::Reshape { to }, &[x]).unwrap();
+        let y = graph.try_add(Op::MatMul, &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        for target in targets() {
+            assert_eq!(gathers(&graph, &target), [1, 0]);
+            let module = try_module(&graph, &target).unwrap();
+            let names: Vec<String> =
+                module.steps.iter().flat_map(|step| step_variants(step, &module, &target).unwrap()).collect();
+            let wide = if transposed { "deep" } else { "wide" };
+            assert!(names.iter().any(|name| name.starts_with(wide)), "{names:?}");
+            agree(&graph, &bindings, &target);
+            let results = results(&graph, &bindings, &target);
+            assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed} on {}", target.name);
+        }
+    }
 }
 
 #[test]
