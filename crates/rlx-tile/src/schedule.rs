@@ -5,6 +5,7 @@ mod attention_bodies;
 mod attention_join;
 mod attention_pages;
 mod attention_tilings;
+mod attention_uniforms;
 mod conv;
 mod launch;
 mod matmul;

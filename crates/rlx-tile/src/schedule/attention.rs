@@ -34,15 +34,15 @@
 use rlx_ir::ops::Unseen;
 use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
-use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
+use rlx_kernel::ir::Value;
 
 use super::attention_pages::{List, Pages};
 use super::attention_tilings::AttentionTiling;
 use super::matmul::Strides;
 use crate::atom::{Arch, Atom, Loading};
 use crate::ir::{
-    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Heads, Index, Program, Reduction, Role, Size,
-    Stage, Stmt, Tile, TileDecl, View, ViewDecl,
+    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Reduction, Role, Size, Stage,
+    Stmt, Tile, TileDecl, View,
 };
 use crate::layout::Swizzle;
 use crate::scalar::{Place, Scalar};
@@ -127,80 +127,6 @@ impl Attention {
         }
     }
 
-    /// Dimensions of the grid's batch.
-    pub(super) fn dims(&self) -> u32 {
-        BATCH as u32 + u32::from(self.parts)
-    }
-
-    /// The program's buffers: queries, keys, values, result, and the mask if it is given.
-    pub fn all_buffers(&self) -> Vec<BufferDecl> {
-        let of = |name: &str, dtype, access| BufferDecl { name: name.to_owned(), dtype, access };
-        let mut all: Vec<BufferDecl> =
-            ["queries", "keys", "values"].map(|name| of(name, self.dtype, Access::Read)).to_vec();
-        all.push(match self.parts {
-            true => of("sums", DType::F32, Access::Write),
-            false => of("result", self.dtype, Access::Write),
-        });
-        if let Mask::Given(dtype) = self.mask {
-            all.push(of("mask", dtype, Access::Read));
-        }
-        all.extend(
-            self.lists().map(|(i, pages, _)| of(["key_list", "value_list"][i], pages.list, Access::Read)),
-        );
-        all
-    }
-
-    /// The names of the program's uniforms. `rows` are the queries of all heads that share keys, `shift` is `keys - queries`.
-    pub fn all_uniforms(&self) -> Vec<String> {
-        let mut all = ["rows", "keys", "shift"].map(String::from).to_vec();
-        let part = self.parts.then(|| "part".to_owned());
-        let batch: Vec<String> = part
-            .iter()
-            .map(|part| format!("{part}s"))
-            .chain((0..BATCH).map(|i| format!("batch{i}")))
-            .collect();
-        all.extend(batch.iter().cloned());
-        all.extend(part);
-        let state = self.parts.then(|| "state".to_owned());
-        let first_list = self.all_buffers().len() - self.lists().count();
-        for (i, name) in self.all_buffers().into_iter().map(|buffer| buffer.name).chain(state).enumerate() {
-            // A list has as many numbers as an operand.
-            let list = (first_list..first_list + self.lists().count()).contains(&i);
-            let (first, last) = match list {
-                true => (["base", "first", "pages"], "page"),
-                false => (["base", "row", "col"], "head"),
-            };
-            all.extend(first.map(|what| format!("{name}.{what}")));
-            all.extend(batch.iter().map(|dim| format!("{name}.{dim}")));
-            all.push(format!("{name}.{last}"));
-        }
-        all
-    }
-
-    /// The values of the uniforms.
-    pub fn uniform_values(&self, sizes: &AttentionSizes) -> Vec<i32> {
-        let rows = sizes.queries.wrapping_mul(self.groups as i32);
-        let mut all = vec![rows, sizes.keys, sizes.keys.wrapping_sub(sizes.queries)];
-        let [count, each] = sizes.parts;
-        all.extend(self.parts.then_some(count));
-        all.extend(sizes.batch);
-        all.extend(self.parts.then_some(each));
-        let mask = matches!(self.mask, Mask::Given(_)).then_some(&sizes.mask);
-        let state = self.parts.then_some(&sizes.state);
-        let strided = |all: &mut Vec<i32>, strides: &Strides| {
-            all.extend([strides.base, strides.row, strides.col]);
-            all.extend(&strides.batch);
-        };
-        sizes.operands.iter().chain(mask).for_each(|strides| strided(&mut all, strides));
-        for list in &sizes.lists {
-            all.extend([list.base, list.first, list.pages]);
-            all.extend(&list.batch);
-            all.push(list.page);
-        }
-        state.into_iter().for_each(|strides| strided(&mut all, strides));
-        all
-    }
-
     /// A name that says everything but how operands are accessed, such as `attention.bf16.64x64.q64.k64.w4.s2.causal.zero.x3e38aa3b`, where four heads share
     /// keys `attention.bf16.64x64x4.…`; last are the bits of the scale, `parts` where keys are divided, and `keys16xi64` where they are in pages of 16 rows (0 for
     /// any number) by a list of i64.
@@ -240,65 +166,13 @@ impl Attention {
         let groups = b.int(self.groups as i32);
         (b.div(row, groups), Some(b.rem(row, groups)))
     }
-
-    /// The uniform that says how many keys are a part, if they are divided.
-    pub(super) fn part_uniform(&self) -> u32 {
-        SIZES + self.dims()
-    }
-
-    /// The uniform that says how many heads of keys there are.
-    pub(super) fn heads_uniform(&self) -> u32 {
-        SIZES + self.dims() - 1
-    }
-
-    /// The first uniform of a buffer, or of the state.
-    pub(super) fn first_uniform(&self, buffer: u32) -> u32 {
-        self.part_uniform() + u32::from(self.parts) + buffer * (4 + self.dims())
-    }
-
-    /// How many keys a workgroup goes through.
-    fn keys(&self) -> Size {
-        match self.parts {
-            true => Size::Part { whole: KEYS, each: self.part_uniform() },
-            false => Size::Uniform(KEYS),
-        }
-    }
-
-    /// The greatest score and the sum of weights of each row of a part: behind the sums, or other numbers, of the same buffer.
-    fn state(&self) -> ViewDecl {
-        let first = self.first_uniform(self.all_buffers().len() as u32);
-        let row = ViewDecl { base: Size::Uniform(first), cols: Size::Const(2), ..self.view(3, ROWS, 2) };
-        let strides = |i: u32| Size::Uniform(first + i);
-        let batch = (3..).take(self.dims() as usize).map(strides).collect();
-        ViewDecl { row_stride: strides(1), col_stride: strides(2), batch, vector: 1, ..row }
-    }
-
-    fn view(&self, number: u32, rows: u32, cols: u32) -> ViewDecl {
-        let first = self.first_uniform(number);
-        let (vector, dims) = (self.vectors[number as usize], self.dims());
-        // Scratch memory has no heads beside or above each other.
-        let heads = rows == ROWS && self.groups > 1 && !(self.parts && number == 3);
-        ViewDecl {
-            buffer: Buffer(number),
-            base: Size::Uniform(first),
-            rows: if rows == KEYS { self.keys() } else { Size::Uniform(rows) },
-            cols: Size::Const(cols),
-            row_stride: Size::Uniform(first + 1),
-            col_stride: if vector > 1 { Size::Const(1) } else { Size::Uniform(first + 2) },
-            heads: heads.then_some(Heads { count: self.groups, stride: Size::Uniform(first + 3 + dims) }),
-            window: None,
-            lookup: self.lookup(number),
-            batch: (first + 3..).take(dims as usize).map(Size::Uniform).collect(),
-            vector,
-        }
-    }
 }
 
 pub(super) const ROWS: u32 = 0;
 pub(super) const KEYS: u32 = 1;
 pub(super) const SHIFT: u32 = 2;
 /// The first of the batch's sizes.
-const SIZES: u32 = 3;
+pub(super) const SIZES: u32 = 3;
 
 /// The program of an attention.
 ///
