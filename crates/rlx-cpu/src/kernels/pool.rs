@@ -1,5 +1,7 @@
 //! Pooling of channels-last images of f32, f16 or bf16, and the largest of bytes, over one or two spatial dimensions: channels
-//! run in vectors. All other forms go to [`conv_pool_generic`](super::conv_pool_generic).
+//! run in vectors, bytes in vectors of bytes. All other forms go to [`conv_pool_generic`](super::conv_pool_generic).
+
+use std::ops::Range;
 
 use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
@@ -12,7 +14,7 @@ use super::{
     packed_type,
 };
 use crate::gemm::Packed;
-use crate::isa::Kernel;
+use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Bound};
 use crate::simd::{LANES, Simd};
 
@@ -124,10 +126,10 @@ impl StepKernel for Pool {
         let Some(s) = self.shape else { return Err(mismatch("a step that was not bound")) };
         packed_type!(
             self.dtype,
-            T => self.run_as::<T>(cx, s),
+            T => self.each_line(cx, s, &|isa, line: Line<'_, T>| isa.run(line)),
             _ => match self.dtype {
-                DType::I8 => self.run_as::<i8>(cx, s),
-                DType::U8 => self.run_as::<u8>(cx, s),
+                DType::I8 => self.each_line(cx, s, &|isa, line| isa.run(Largest { line, least: i8::MIN })),
+                DType::U8 => self.each_line(cx, s, &|isa, line| isa.run(Largest { line, least: u8::MIN })),
                 other => return Err(mismatch(format!("pooling of {other}"))),
             }
         );
@@ -136,7 +138,12 @@ impl StepKernel for Pool {
 }
 
 impl Pool {
-    fn run_as<T: Lanes>(&self, cx: &mut RunCx<'_, '_>, s: Numbers) {
+    fn each_line<T: Copy>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        s: Numbers,
+        run: &(dyn Fn(Isa, Line<'_, T>) + Sync),
+    ) {
         let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
         cx.parallel(s.worth, s.batch * s.out[0], &|range, _| {
             for line in range {
@@ -144,7 +151,7 @@ impl Pool {
                 let image = line / s.out[0] * s.size[0] * s.size[1] * s.channels;
                 let x = x.get().wrapping_add(image).cast_const();
                 let y = y.get().wrapping_add(line * s.out[1] * s.channels);
-                isa.run(Line { pool: self, s: &s, row: line % s.out[0], x, y });
+                run(isa, Line { pool: self, s: &s, row: line % s.out[0], x, y });
             }
         });
     }
@@ -188,11 +195,10 @@ lanes! {
     f32: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
     half::f16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
     half::bf16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
-    u8: 0.0, |s, p, n| s.from_int(s.load_bytes::<false>(p, n)), |x| s.store_bytes(p, n, s.to_int(x));
-    i8: -128.0, |s, p, n| s.from_int(s.load_bytes::<true>(p.cast(), n)), |x| s.store_bytes(p.cast(), n, s.to_int(x));
 }
 
 /// One line of the result.
+#[derive(Clone, Copy)]
 struct Line<'a, T> {
     pool: &'a Pool,
     s: &'a Numbers,
@@ -202,7 +208,7 @@ struct Line<'a, T> {
 }
 
 /// The taps of a window that are within `0..n`, and how many are within the padded input.
-fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (std::ops::Range<usize>, usize) {
+fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (Range<usize>, usize) {
     let (step, dilation, before) = (pool.stride[axis], pool.dilation[axis], pool.before[axis]);
     let start = out * step;
     let below = before.saturating_sub(start).div_ceil(dilation);
@@ -245,5 +251,68 @@ impl<T: Lanes> Kernel for Line<'_, T> {
                 i += n;
             }
         }
+    }
+}
+
+/// One line of the largest bytes.
+struct Largest<'a, T> {
+    line: Line<'a, T>,
+    least: T,
+}
+
+impl<T: Copy + Ord> Kernel for Largest<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Line { pool, s, row, .. } = self.line;
+        let c = s.channels;
+        let rows = taps(pool, 0, row, s.size[0]).0;
+        for ox in 0..s.out[1] {
+            let columns = taps(pool, 1, ox, s.size[1]).0;
+            let mut i = 0;
+            while i < c {
+                // SAFETY: the taps are pixels of the image, the line of the result has this one, and i + n ≤ c.
+                i += unsafe {
+                    match c - i {
+                        64.. => self.channels::<64>((&rows, &columns), ox, i),
+                        16.. => self.channels::<16>((&rows, &columns), ox, i),
+                        _ => self.channels::<1>((&rows, &columns), ox, i),
+                    }
+                };
+            }
+        }
+    }
+}
+
+impl<T: Copy + Ord> Largest<'_, T> {
+    /// `N` channels from the `i`-th on of pixel `ox` of the result; how many that are.
+    ///
+    /// # Safety
+    /// The taps must be pixels of the image, `ox` one of the result's line, and `i + N` no more than their channels.
+    #[inline(always)]
+    unsafe fn channels<const N: usize>(
+        &self,
+        (rows, columns): (&Range<usize>, &Range<usize>),
+        ox: usize,
+        i: usize,
+    ) -> usize {
+        let Line { pool, s, row, x, y } = self.line;
+        let mut largest = [self.least; N];
+        for ky in rows.clone() {
+            let line = row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
+            for kx in columns.clone() {
+                let pixel = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
+                let from = x.wrapping_add((line * s.size[1] + pixel) * s.channels + i).cast::<[T; N]>();
+                // SAFETY: the caller's promise; an array is aligned as its elements are.
+                let tap = unsafe { from.read() };
+                for n in 0..N {
+                    largest[n] = largest[n].max(tap[n]);
+                }
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { y.wrapping_add(ox * s.channels + i).cast::<[T; N]>().write(largest) };
+        N
     }
 }
