@@ -263,8 +263,8 @@ impl<S: Simd> Finish<S> {
             };
             match &self.fixed {
                 Some(fixed) => {
-                    let (number, doubt) = fixed.vector(s, sum);
-                    if s.mask_bits(doubt) == 0 {
+                    let number = fixed.vector(s, sum);
+                    if !fixed.doubts(s, [number, number]) {
                         let to = pass.output.cast::<u8>().wrapping_add(to);
                         s.store_bytes(to, self.lanes, bytes_of(s, number));
                     } else {
@@ -286,11 +286,11 @@ impl<S: Simd> Finish<S> {
         unsafe {
             match &self.fixed {
                 Some(fixed) if self.lanes == LANES => {
-                    let ((first, doubt), (second, doubtful)) = (fixed.vector(s, a), fixed.vector(s, b));
-                    if s.mask_bits(s.mask_or(doubt, doubtful)) == 0 {
+                    let numbers = [fixed.vector(s, a), fixed.vector(s, b)];
+                    if !fixed.doubts(s, numbers) {
                         let out = pass.output.cast::<u8>();
                         let to = [out.wrapping_add(to[0]), out.wrapping_add(to[1])];
-                        store_bytes_of(s, to, [first, second]);
+                        store_bytes_of(s, to, numbers);
                     } else {
                         self.doubted(s, pass, a, to[0]);
                         self.doubted(s, pass, b, to[1]);

@@ -1,7 +1,8 @@
 //! Bytes of a tile's sums: in fixed point while they are in registers, and by every step where that does not decide.
 
 use super::PANEL;
-use super::integer::ByteGemm;
+use super::integer::{ByteGemm, MOST_ROWS};
+use super::kernel::lanes_of;
 use super::requantise::{ByteEpilogue, Column, Residual, bytes_by_floats, floats};
 use crate::math::{FixedLinear, FixedSum, bytes_of, store_bytes_of};
 use crate::simd::{Kernel, LANES, Simd};
@@ -12,9 +13,9 @@ pub(super) struct Place<'a> {
     pub(super) g: &'a ByteGemm,
     /// The sums of the first row, and [`PANEL`] further on those of the next.
     pub(super) line: *const i32,
-    /// The first row, and how many there are.
+    /// The first row, and a bit for each that is meant.
     pub(super) row: usize,
-    pub(super) rows: usize,
+    pub(super) rows: u32,
     /// The first of the columns, and how many there are.
     pub(super) at: usize,
     pub(super) lanes: usize,
@@ -41,7 +42,10 @@ impl Place<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             let column = Column::load(s, e, at, lanes);
-            for r in 0..self.rows {
+            let mut rows = self.rows;
+            while rows != 0 {
+                let r = rows.trailing_zeros() as usize;
+                rows &= rows - 1;
                 let row = self.row + r;
                 let (sum, to) = (self.row(s, r), row * g.c_stride + at);
                 match &e.quantiser {
@@ -59,38 +63,47 @@ impl Place<'_> {
     }
 }
 
-/// Rows whose bytes fixed point does not decide: a call, since there are few.
-struct Doubted<'a>(Place<'a>);
-
-impl Kernel for Doubted<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Some(e) = &self.0.g.epilogue else { return };
-        // SAFETY: `FixedTile`, which alone makes it, was promised these rows and columns.
-        unsafe { self.0.requantise(s, e) }
-    }
-}
-
 /// Writes the bytes of a tile's sums in fixed point, one vector of columns of two rows or of one row at a time. Where
 /// `PanelColumns::bytes` says so, the sums are still in registers.
+///
+/// What fixed point does not decide is written as well, and written again by [`redo`](FixedTile::redo) when the tile is done: a call before that
+/// would move all sums that are still in registers to memory.
 pub(super) struct FixedTile<'a> {
     pub(super) g: &'a ByteGemm,
     pub(super) fixed: &'a [FixedLinear],
     pub(super) others: Option<(&'a Residual, &'a FixedSum)>,
     /// Where sums that fixed point does not decide are put: rows of [`PANEL`].
     pub(super) sums: *mut i32,
-    /// The first row and column.
+    /// The first row and column, and how many columns there are.
     pub(super) row: usize,
     pub(super) column: usize,
+    pub(super) width: usize,
+}
+
+/// Rows of vectors of columns that fixed point does not decide: [`MOST_ROWS`] bits for each vector.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Doubts(u32);
+
+impl Doubts {
+    const ROWS: u32 = (1 << MOST_ROWS) - 1;
+
+    /// Adds some rows of vector `v`, from `r` on, if `doubtful`.
+    #[inline(always)]
+    pub(super) fn add(&mut self, (r, v): (usize, usize), rows: u32, doubtful: bool) {
+        const { assert!(MOST_ROWS * PANEL / LANES <= 32) }
+        if doubtful {
+            self.0 |= rows << (v * MOST_ROWS + r);
+        }
+    }
 }
 
 impl<'a> FixedTile<'a> {
     /// The tile from vector `v` of columns on.
     pub(super) fn from(self, v: usize) -> FixedTile<'a> {
-        let (sums, column) = (self.sums.wrapping_add(v * LANES), self.column + v * LANES);
-        FixedTile { fixed: &self.fixed[v..], sums, column, ..self }
+        let skipped = v * LANES;
+        let (sums, column, width) =
+            (self.sums.wrapping_add(skipped), self.column + skipped, self.width - skipped);
+        FixedTile { fixed: &self.fixed[v..], sums, column, width, ..self }
     }
 
     /// Rows `r` and `r + 1` of vector `v`, which is a whole one.
@@ -98,20 +111,31 @@ impl<'a> FixedTile<'a> {
     /// # Safety
     /// As [`ByteGemm::run`], for these rows and columns.
     #[inline(always)]
-    pub(super) unsafe fn pair<S: Simd>(&self, s: S, (r, v): (usize, usize), [a, b]: [S::I; 2]) {
+    pub(super) unsafe fn pair<S: Simd>(
+        &self,
+        s: S,
+        (r, v): (usize, usize),
+        [a, b]: [S::I; 2],
+        doubts: &mut Doubts,
+    ) {
+        let fixed = &self.fixed[v];
+        let mut numbers = [fixed.vector(s, s.from_int(a)), fixed.vector(s, s.from_int(b))];
+        let mut doubtful = fixed.doubts(s, numbers);
         // SAFETY: the caller's promise; sums have room for the tile.
         unsafe {
-            let (first, doubt) = self.number(s, (r, v), a, LANES);
-            let (second, doubtful) = self.number(s, (r + 1, v), b, LANES);
-            if s.mask_bits(s.mask_or(doubt, doubtful)) == 0 {
-                let to = self.to(r, v);
-                store_bytes_of(s, [to, to.wrapping_add(self.g.c_stride)], [first, second]);
-            } else {
+            if let Some((with, add)) = self.others {
+                let others = [self.others(s, with, (r, v), LANES), self.others(s, with, (r + 1, v), LANES)];
+                numbers = [add.vector(s, numbers[0], others[0]), add.vector(s, numbers[1], others[1])];
+                doubtful |= add.doubts(s, numbers);
+            }
+            let to = self.to(r, v);
+            store_bytes_of(s, [to, to.wrapping_add(self.g.c_stride)], numbers);
+            if doubtful {
                 s.store(self.line(r, v), s.from_bits(a));
                 s.store(self.line(r + 1, v), s.from_bits(b));
-                s.enter(Doubted(self.place(r, v, 2, LANES)));
             }
         }
+        doubts.add((r, v), 0b11, doubtful);
     }
 
     /// `lanes` columns of row `r` of vector `v`.
@@ -119,31 +143,51 @@ impl<'a> FixedTile<'a> {
     /// # Safety
     /// As [`pair`](FixedTile::pair).
     #[inline(always)]
-    pub(super) unsafe fn one<S: Simd>(&self, s: S, (r, v): (usize, usize), a: S::I, lanes: usize) {
+    pub(super) unsafe fn one<S: Simd>(
+        &self,
+        s: S,
+        (r, v): (usize, usize),
+        a: S::I,
+        lanes: usize,
+        doubts: &mut Doubts,
+    ) {
+        let fixed = &self.fixed[v];
+        let mut number = fixed.vector(s, s.from_int(a));
+        let mut doubtful = fixed.doubts(s, [number, number]);
         // SAFETY: the caller's promise; sums have room for the tile.
         unsafe {
-            let (number, doubt) = self.number(s, (r, v), a, lanes);
-            if s.mask_bits(doubt) == 0 {
-                s.store_bytes(self.to(r, v), lanes, bytes_of(s, number));
-            } else {
-                s.store(self.line(r, v), s.from_bits(a));
-                s.enter(Doubted(self.place(r, v, 1, lanes)));
+            if let Some((with, add)) = self.others {
+                number = add.vector(s, number, self.others(s, with, (r, v), lanes));
+                doubtful |= add.doubts(s, [number, number]);
             }
+            s.store_bytes(self.to(r, v), lanes, bytes_of(s, number));
+            if doubtful {
+                s.store(self.line(r, v), s.from_bits(a));
+            }
+        }
+        doubts.add((r, v), 1, doubtful);
+    }
+
+    /// Writes what fixed point did not decide.
+    ///
+    /// # Safety
+    /// As [`ByteGemm::run`], for the rows and columns of the tile, whose sums were given to it.
+    #[inline(always)]
+    pub(super) unsafe fn redo<S: Simd>(&self, s: S, doubts: Doubts) {
+        if doubts.0 != 0 {
+            s.enter(Redo { tile: self, doubts });
         }
     }
 
-    /// The fixed-point numbers of sums, and those in doubt.
+    /// The bytes that are added to row `r` of vector `v`.
     ///
     /// # Safety
     /// As [`pair`](FixedTile::pair).
     #[inline(always)]
-    unsafe fn number<S: Simd>(&self, s: S, (r, v): (usize, usize), sum: S::I, lanes: usize) -> (S::I, S::M) {
-        let (number, doubt) = self.fixed[v].vector(s, s.from_int(sum));
-        let Some((with, add)) = self.others else { return (number, doubt) };
+    unsafe fn others<S: Simd>(&self, s: S, with: &Residual, (r, v): (usize, usize), lanes: usize) -> S::I {
         let at = (self.row + r) * with.row_stride + self.column + v * LANES;
         // SAFETY: the caller's promise.
-        let (last, doubtful) = add.vector(s, number, unsafe { with.others(s, at, lanes) });
-        (last, s.mask_or(doubt, doubtful))
+        unsafe { with.others(s, at, lanes) }
     }
 
     #[inline(always)]
@@ -155,10 +199,29 @@ impl<'a> FixedTile<'a> {
     fn line(&self, r: usize, v: usize) -> *mut f32 {
         self.sums.wrapping_add(r * PANEL + v * LANES).cast()
     }
+}
+
+/// [`FixedTile::redo`], a call since there is little to do.
+struct Redo<'a, 'b> {
+    tile: &'a FixedTile<'b>,
+    doubts: Doubts,
+}
+
+impl Kernel for Redo<'_, '_> {
+    type Output = ();
 
     #[inline(always)]
-    fn place(&self, r: usize, v: usize, rows: usize, lanes: usize) -> Place<'_> {
-        let line = self.line(r, v).cast::<i32>().cast_const();
-        Place { g: self.g, line, row: self.row + r, rows, at: self.column + v * LANES, lanes }
+    fn run<S: Simd>(self, s: S) {
+        let FixedTile { g, sums, row, column, width, .. } = *self.tile;
+        let Some(e) = &g.epilogue else { return };
+        for v in 0..width.div_ceil(LANES) {
+            let rows = self.doubts.0 >> (v * MOST_ROWS) & Doubts::ROWS;
+            let line = sums.wrapping_add(v * LANES).cast_const();
+            let place = Place { g, line, row, rows, at: column + v * LANES, lanes: lanes_of(v, width) };
+            if rows != 0 {
+                // SAFETY: `redo` was promised these rows and columns.
+                unsafe { place.requantise(s, e) }
+            }
+        }
     }
 }

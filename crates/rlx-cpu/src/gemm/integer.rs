@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::epilogue::each_row;
-use super::fixed_tile::FixedTile;
+use super::fixed_tile::{Doubts, FixedTile};
 use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
 use super::requantise::{ByteEpilogue, PanelColumns, Sums};
 use super::tiling::{TileSizes, Tiling};
@@ -206,7 +206,10 @@ fn tile_rows(isa: Isa) -> usize {
 }
 
 /// Rows of the highest tile.
-const MOST_ROWS: usize = 8;
+pub(super) const MOST_ROWS: usize = 8;
+
+/// Panels whose columns are kept from one block of rows to the next: what follows on the sums takes some divisions to prepare.
+const KEPT: usize = 16;
 
 /// The sums of a tile, between the multiplications and what follows.
 #[repr(align(64))]
@@ -294,11 +297,18 @@ impl Kernel for RunTasks<'_> {
         let depth = g.k.div_ceil(GROUP) * g.rows.taps() + 1;
         let mut sums = TileSums(MaybeUninit::uninit());
         let at = sums.0.as_mut_ptr().cast::<i32>();
+        let mut kept = [const { None::<PanelColumns> }; KEPT];
         for (panel, tiles) in tiling.stretches(self.tasks) {
             let b = g.b.wrapping_add(panel * depth * PANEL);
             let column = panel * PANEL;
-            // SAFETY: `ByteGemm::run` was promised valid operands.
-            let columns = unsafe { PanelColumns::of(s, g, column, b.wrapping_add((depth - 1) * PANEL)) };
+            let slot = &mut kept[panel % KEPT];
+            let columns = match slot {
+                Some(columns) if columns.first() == column => columns,
+                // SAFETY: `ByteGemm::run` was promised valid operands.
+                _ => slot
+                    .insert(unsafe { PanelColumns::of(s, g, column, b.wrapping_add((depth - 1) * PANEL)) }),
+            };
+            let columns = &*columns;
             for tile in tiles {
                 let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
                 // Heights are powers of two: a few sizes of tiles serve all.
@@ -306,7 +316,7 @@ impl Kernel for RunTasks<'_> {
                     let rows = 1 << (end - row).ilog2().min(3);
                     // SAFETY: as above; tiles cover each element of C once.
                     unsafe {
-                        tile_any(s, g, rows, row, &columns, b, at);
+                        tile_any(s, g, rows, row, columns, b, at);
                         if columns.bytes(g, at, row).is_none() {
                             columns.finish(s, &Sums { at, rows: row..row + rows, g });
                         }
@@ -438,15 +448,18 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 }
             }
             if let Some(bytes) = &self.bytes {
+                let mut doubts = Doubts::default();
                 each_row!(V, v => {
                     each_row!(R, r => {
                         if const { r.is_multiple_of(2) && r + 1 < R } {
-                            bytes.pair(s, (r, v), [acc[r][v], acc[const { if r + 1 < R { r + 1 } else { r } }][v]]);
+                            let next = const { if r + 1 < R { r + 1 } else { r } };
+                            bytes.pair(s, (r, v), [acc[r][v], acc[next][v]], &mut doubts);
                         } else if const { r.is_multiple_of(2) } {
-                            bytes.one(s, (r, v), acc[r][v], LANES);
+                            bytes.one(s, (r, v), acc[r][v], LANES, &mut doubts);
                         }
                     }; 0 1 2 3 4 5 6 7);
                 }; 0 1 2);
+                bytes.redo(s, doubts);
                 return;
             }
             for r in 0..R {

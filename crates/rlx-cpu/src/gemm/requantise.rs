@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::epilogue::{Behind, Bias, Epilogue, SecondPass, binary};
-use super::fixed_tile::{FixedTile, Place};
+use super::fixed_tile::{Doubts, FixedTile, Place};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
@@ -250,6 +250,11 @@ impl PanelColumns {
         PanelColumns { column, width, starts, zeros: uneven.then_some(zeros), fixed: all, residual }
     }
 
+    /// The first column.
+    pub(super) fn first(&self) -> usize {
+        self.column
+    }
+
     /// How many vectors of columns there are.
     pub(super) fn vectors(&self) -> usize {
         self.width.div_ceil(LANES)
@@ -267,7 +272,7 @@ impl PanelColumns {
             Some(with) => Some((with, self.residual.as_ref()?)),
             None => None,
         };
-        Some(FixedTile { g, fixed, others, sums, row, column: self.column })
+        Some(FixedTile { g, fixed, others, sums, row, column: self.column, width: self.width })
     }
 
     /// [`fixed_tile`](Self::fixed_tile) where that is all that follows on the sums, of whole vectors.
@@ -291,10 +296,12 @@ impl PanelColumns {
                 subtract_rows(s, sums, zeros, vectors);
             }
             let tile = self.fixed_tile(g, sums.at, sums.rows.start);
+            let mut doubts = Doubts::default();
             for v in 0..vectors {
                 let (at, lanes) = (self.column + v * LANES, lanes_of(v, self.width));
                 let line = sums.at.wrapping_add(v * LANES).cast_const();
-                let place = Place { g, line, row: sums.rows.start, rows: sums.rows.len(), at, lanes };
+                let rows = (1 << sums.rows.len()) - 1;
+                let place = Place { g, line, row: sums.rows.start, rows, at, lanes };
                 match (&g.epilogue, &tile) {
                     (None, _) => {
                         for (r, row) in sums.rows.clone().enumerate() {
@@ -303,12 +310,15 @@ impl PanelColumns {
                         }
                     }
                     (Some(_), Some(tile)) => {
-                        for r in 0..place.rows {
-                            tile.one(s, (r, v), place.row(s, r), lanes);
+                        for r in 0..sums.rows.len() {
+                            tile.one(s, (r, v), place.row(s, r), lanes, &mut doubts);
                         }
                     }
                     (Some(e), None) => place.requantise(s, e),
                 }
+            }
+            if let Some(tile) = &tile {
+                tile.redo(s, doubts);
             }
         }
         let Some(e) = g.epilogue.as_ref().filter(|e| e.quantiser.is_none()) else { return };

@@ -4,8 +4,8 @@
 //! then `q(float(bytes) + float(others))` by [`Dequantiser`]s. Only the last rounding, to an integer, loses more than a
 //! few 2⁻²⁴ of the numbers it is done on. So the whole is one multiply-add of factors found before, with [`FRACTION`] bits
 //! behind the point and ½ added: the byte is what stands before the point. That is off by less than some ε, which matters only
-//! where what is behind the point is next to 0; ε is added too, so that those bits, without the lowest, are all 0 just
-//! there. Such a vector is *in doubt*, and its bytes have to be computed the long way.
+//! where what is behind the point is next to 0; ε is added too, so that those bits are below 2ε just there. Such a vector is
+//! *in doubt*, and its bytes have to be computed the long way.
 //!
 //! In units of 2⁻²⁴ a chain on floats is off by no more than 3·|v| + b (v: the value in steps of the bytes, at most 256 where
 //! no bound cuts it off; b: the largest magnitude of what is added up to v), and the multiply-adds, their factors and, where those
@@ -22,12 +22,12 @@ const ONE: f32 = (1 << FRACTION) as f32;
 /// Numbers that leave products with integers finite.
 const ORDINARY: f32 = (1u64 << 60) as f32;
 
-/// Possible ε, in the lowest bits: with a greater one, too many vectors would be in doubt.
-const MARGINS: [i32; 6] = [16, 32, 64, 128, 256, 512];
+/// The largest ε: with a greater one, too many vectors would be in doubt.
+const MOST_MARGIN: f32 = 512.0;
 
-/// How large the terms may be for this ε; one bit of it is for the rounding to a fixed-point number.
-fn most_terms(margin: i32) -> f32 {
-    ((margin - 1) as f32 * 2.0f32.powi(24 - FRACTION) - 2200.0) / 6.0
+/// ε for terms of this size, in the lowest bits: a unit of 2⁻²⁴ is 2⁻⁸ of them, and one is for the rounding to a fixed-point number.
+fn margin(terms: f32) -> f32 {
+    ((2200.0 + 6.0 * terms) * 2.0f32.powi(FRACTION - 24)).ceil() + 1.0
 }
 
 /// Whether no lane is beyond ± `most`, and all are numbers.
@@ -36,16 +36,12 @@ fn within<S: Simd>(s: S, x: S::F, most: f32) -> bool {
     s.mask_bits(s.le(s.abs(x), s.splat(most))) == u16::MAX
 }
 
-/// Which bits behind the point are 0 where a number is in doubt.
-fn doubt(margin: i32) -> i32 {
-    (1 << FRACTION) - 2 * margin
-}
-
 /// Fixed-point numbers of which bytes are made.
 #[derive(Debug, Clone, Copy)]
 struct Bounded {
     low: f32,
     high: f32,
+    /// 2ε.
     doubt: i32,
 }
 
@@ -56,16 +52,13 @@ impl Bounded {
         if !q.makes_bytes() {
             return None;
         }
-        let mut margins = MARGINS.into_iter();
-        let margin = loop {
-            let margin = margins.next()?;
-            if within(s, terms, most_terms(margin)) {
-                break margin;
-            }
-        };
+        let margin = margin(s.reduce_max(s.abs(terms)));
+        if margin.is_nan() || margin > MOST_MARGIN {
+            return None;
+        }
         let middle = |byte: f32| (byte + 0.5) * ONE;
-        let bounded = Bounded { low: middle(q.low), high: middle(q.high), doubt: doubt(margin) };
-        Some((bounded, (q.zero + 0.5) * ONE + margin as f32))
+        let bounded = Bounded { low: middle(q.low), high: middle(q.high), doubt: (2.0 * margin) as i32 };
+        Some((bounded, (q.zero + 0.5) * ONE + margin))
     }
 
     #[inline(always)]
@@ -74,8 +67,9 @@ impl Bounded {
     }
 
     #[inline(always)]
-    fn in_doubt<S: Simd>(&self, s: S, fixed: S::I) -> S::M {
-        s.eq_i(s.and_i(fixed, s.splat_i(self.doubt)), s.splat_i(0))
+    fn doubts<S: Simd>(&self, s: S, fixed: [S::I; 2]) -> bool {
+        const { assert!(FRACTION == 16, "what is behind the point is the lower half") }
+        s.any_lower_half_below(fixed, s.splat_i(self.doubt))
     }
 }
 
@@ -117,12 +111,16 @@ impl FixedLinear {
         ordinary.then_some(FixedLinear { factor: s.to_array(factor), start: s.to_array(start), bounded })
     }
 
-    /// Fixed-point numbers, and those in doubt.
+    /// Fixed-point numbers.
     #[inline(always)]
-    pub(crate) fn vector<S: Simd>(&self, s: S, n: S::F) -> (S::I, S::M) {
-        let x = s.mul_add(n, s.from_array(&self.factor), s.from_array(&self.start));
-        let fixed = self.bounded.fixed(s, x);
-        (fixed, self.bounded.in_doubt(s, fixed))
+    pub(crate) fn vector<S: Simd>(&self, s: S, n: S::F) -> S::I {
+        self.bounded.fixed(s, s.mul_add(n, s.from_array(&self.factor), s.from_array(&self.start)))
+    }
+
+    /// Whether any of these fixed-point numbers is in doubt.
+    #[inline(always)]
+    pub(crate) fn doubts<S: Simd>(&self, s: S, fixed: [S::I; 2]) -> bool {
+        self.bounded.doubts(s, fixed)
     }
 }
 
@@ -160,13 +158,18 @@ impl FixedSum {
         })
     }
 
-    /// Fixed-point numbers, and those in doubt, of the own bytes, fixed-point numbers as well, and the others.
+    /// Fixed-point numbers of the own bytes, fixed-point numbers as well, and the others.
     #[inline(always)]
-    pub(crate) fn vector<S: Simd>(&self, s: S, own: S::I, other: S::I) -> (S::I, S::M) {
+    pub(crate) fn vector<S: Simd>(&self, s: S, own: S::I, other: S::I) -> S::I {
         let whole = s.from_int(s.and_i(own, s.splat_i(!((1 << FRACTION) - 1))));
         let x = s.mul_add(s.from_int(other), s.splat(self.other), s.splat(self.start));
-        let fixed = self.bounded.fixed(s, s.mul_add(whole, s.splat(self.own), x));
-        (fixed, self.bounded.in_doubt(s, fixed))
+        self.bounded.fixed(s, s.mul_add(whole, s.splat(self.own), x))
+    }
+
+    /// Whether any of these fixed-point numbers is in doubt.
+    #[inline(always)]
+    pub(crate) fn doubts<S: Simd>(&self, s: S, fixed: [S::I; 2]) -> bool {
+        self.bounded.doubts(s, fixed)
     }
 }
 
@@ -176,8 +179,25 @@ mod tests {
     use crate::isa::{Isa, Kernel};
     use crate::testing::Rng;
 
-    /// Bytes as numbers, and a bit for each that is in doubt.
-    type Made = Option<([f32; LANES], u16)>;
+    /// Bytes as numbers, and whether each is in doubt.
+    type Made = Option<([f32; LANES], [bool; LANES])>;
+
+    /// Asks for one lane after the other, as both vectors by turns: the other numbers are halves.
+    #[inline(always)]
+    fn made<S: Simd>(s: S, fixed: S::I, doubts: impl Fn([S::I; 2]) -> bool) -> Made {
+        let half = s.splat_i(1 << (FRACTION - 1));
+        let numbers = s.to_array(s.from_bits(fixed));
+        let alone = std::array::from_fn(|i| {
+            let mut lanes = s.to_array(s.from_bits(half));
+            lanes[i] = numbers[i];
+            let vector = s.bits(s.from_array(&lanes));
+            let both = [doubts([vector, half]), doubts([half, vector])];
+            assert_eq!(both[0], both[1], "lane {i}");
+            both[0]
+        });
+        assert_eq!(doubts([fixed, fixed]), alone.contains(&true));
+        Some((s.to_array(s.from_int(bytes_of(s, fixed))), alone))
+    }
 
     struct Linear<'a>(&'a Quantiser, &'a [f32; LANES], &'a [f32; LANES], &'a [f32; LANES]);
 
@@ -186,8 +206,8 @@ mod tests {
         #[inline(always)]
         fn run<S: Simd>(self, s: S) -> Made {
             let [n, scale, bias] = [s.from_array(self.1), s.from_array(self.2), s.from_array(self.3)];
-            let (fixed, doubt) = FixedLinear::new(s, self.0, scale, bias)?.vector(s, n);
-            Some((s.to_array(s.from_int(bytes_of(s, fixed))), s.mask_bits(doubt)))
+            let linear = FixedLinear::new(s, self.0, scale, bias)?;
+            made(s, linear.vector(s, n), |x| linear.doubts(s, x))
         }
     }
 
@@ -199,8 +219,8 @@ mod tests {
         fn run<S: Simd>(self, s: S) -> Made {
             let [own, other] = self.2.map(|x| s.to_int(s.from_array(x)));
             let fixed = s.shl_i::<FRACTION>(own);
-            let (fixed, doubt) = FixedSum::new(s, self.0, self.1[0], self.1[1])?.vector(s, fixed, other);
-            Some((s.to_array(s.from_int(bytes_of(s, fixed))), s.mask_bits(doubt)))
+            let sum = FixedSum::new(s, self.0, self.1[0], self.1[1])?;
+            made(s, sum.vector(s, fixed, other), |x| sum.doubts(s, x))
         }
     }
 
@@ -208,10 +228,10 @@ mod tests {
     #[track_caller]
     fn check(made: Made, want: &[i32; LANES], what: &str) -> [usize; 2] {
         let Some((bytes, doubt)) = made else { return [0; 2] };
-        for i in (0..LANES).filter(|i| doubt >> i & 1 == 0) {
+        for i in (0..LANES).filter(|&i| !doubt[i]) {
             assert_eq!(bytes[i] as i32, want[i], "{what}, lane {i}");
         }
-        [doubt.count_zeros() as usize, 1]
+        [doubt.iter().filter(|&&doubt| !doubt).count(), 1]
     }
 
     fn quantiser(rng: &mut Rng, round: usize) -> Quantiser {

@@ -317,6 +317,17 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn any_lower_half_below(self, [a, b]: [I; 2], limits: I) -> bool {
+        // SAFETY: the token proves the features; no memory is touched.
+        unsafe {
+            let (first, second) = (_mm256_min_epu16(a.0, b.0), _mm256_min_epu16(a.1, b.1));
+            // What is not below is the larger of itself and the limit; upper halves are not below those of the limits, which are 0.
+            let first = _mm256_cmpeq_epi16(_mm256_max_epu16(first, limits.0), first);
+            let second = _mm256_cmpeq_epi16(_mm256_max_epu16(second, limits.1), second);
+            _mm256_movemask_epi8(_mm256_and_si256(first, second)) != -1
+        }
+    }
+    #[inline(always)]
     fn widen_f16(self, x: I) -> F {
         // SAFETY: the token proves the features.
         unsafe {

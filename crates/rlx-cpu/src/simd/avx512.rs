@@ -377,6 +377,14 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
+    fn any_lower_half_below(self, [a, b]: [__m512i; 2], limits: __m512i) -> bool {
+        // SAFETY: the token proves the features.
+        unsafe {
+            // Upper halves are not below those of the limits, which are 0.
+            _mm512_cmplt_epu16_mask(_mm512_min_epu16(a, b), limits) != 0
+        }
+    }
+    #[inline(always)]
     fn widen_f16(self, x: __m512i) -> __m512 {
         // SAFETY: the token proves the features.
         unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)) }

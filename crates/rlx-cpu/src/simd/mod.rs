@@ -233,6 +233,15 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         }
     }
 
+    /// Whether the lower half of any lane of two vectors, unsigned, is below that lane of `limits`, which is less than 2¹⁶.
+    #[inline(always)]
+    fn any_lower_half_below(self, [a, b]: [Self::I; 2], limits: Self::I) -> bool {
+        let (lower, limits) = (self.splat_i(0xffff), self.from_int(limits));
+        let first = self.lt(self.from_int(self.and_i(a, lower)), limits);
+        let second = self.lt(self.from_int(self.and_i(b, lower)), limits);
+        self.mask_bits(self.mask_or(first, second)) != 0
+    }
+
     /// The f32 of the f16 in the lower half of each lane; the upper half must be zero.
     #[inline(always)]
     fn widen_f16(self, x: Self::I) -> Self::F {

@@ -304,3 +304,31 @@ fn bytes_of_upper_halves_are_written_to_both_places() {
         }
     }
 }
+
+struct LowerHalf([[f32; LANES]; 2], u16);
+
+impl Kernel for LowerHalf {
+    type Output = bool;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> bool {
+        let x = [s.bits(s.from_array(&self.0[0])), s.bits(s.from_array(&self.0[1]))];
+        s.any_lower_half_below(x, s.splat_i(i32::from(self.1)))
+    }
+}
+
+#[test]
+fn a_lower_half_below_the_limit_is_found_in_any_lane() {
+    let mut rng = Rng::new(84);
+    for lane in 0..2 * LANES {
+        let limit = 1 + rng.below(32_000) as u16;
+        let mut word = |lower: usize| f32::from_bits((rng.below(1 << 16) << 16 | lower) as u32);
+        for (other, below) in [(0xffff, false), (usize::from(limit), false), (usize::from(limit) - 1, true)] {
+            let mut both = [[0.0; LANES]; 2];
+            both.as_flattened_mut().fill_with(|| word(usize::from(limit)));
+            both.as_flattened_mut()[lane] = word(other);
+            for isa in Isa::available() {
+                assert_eq!(isa.run(LowerHalf(both, limit)), below, "{isa}, lane {lane}: {other} and {limit}");
+            }
+        }
+    }
+}
