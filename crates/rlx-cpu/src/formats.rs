@@ -12,16 +12,19 @@ pub(crate) const CONV_WEIGHTS: PackFormat = PackFormat::new("ConvWeights");
 pub(crate) const GROUPED_WEIGHTS: PackFormat = PackFormat::new("GroupedWeights");
 /// The weights `[n, blocks, size]` of a matmul by quantised blocks, in panels of columns, as they are.
 pub(crate) const BLOCK_WEIGHTS: PackFormat = PackFormat::new("BlockWeights");
-/// The weights `[O, I, k…, 3, 3]` of a convolution, transformed for Winograd's `F(2, 3)`: a convolution's weights of 16 points.
+/// The weights `[O, I, k…]` of a convolution, transformed for Winograd's `F(2 × 2, 3 × 3)`: a convolution's weights of 16 points for each piece of a window.
 pub(crate) const WINOGRAD_2: PackFormat = PackFormat::new("WinogradWeights2");
-/// As [`WINOGRAD_2`], for `F(4, 3)`: 36 points.
+/// As [`WINOGRAD_2`], for `F(4 × 4, 3 × 3)`: 36 points.
 pub(crate) const WINOGRAD_4: PackFormat = PackFormat::new("WinogradWeights4");
+
+/// As [`WINOGRAD_2`], for `F(4, 3)` along lines: 6 points.
+pub(crate) const WINOGRAD_LINE: PackFormat = PackFormat::new("WinogradWeightsLine");
+
+/// Winograd's algorithms, each with the format of its weights.
+pub(crate) const WINOGRAD: [(PackFormat, WinogradTile); 3] =
+    [(WINOGRAD_2, WinogradTile::Two), (WINOGRAD_4, WinogradTile::Four), (WINOGRAD_LINE, WinogradTile::Line)];
 
 /// Winograd's algorithm that weights of this format are for.
 pub(crate) fn winograd_tile(format: PackFormat) -> Option<WinogradTile> {
-    match format {
-        WINOGRAD_2 => Some(WinogradTile::Two),
-        WINOGRAD_4 => Some(WinogradTile::Four),
-        _ => None,
-    }
+    WINOGRAD.iter().find(|(of, _)| *of == format).map(|&(_, tile)| tile)
 }

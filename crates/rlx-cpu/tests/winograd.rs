@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{against_oracle, backends, compile, f32s, oracle, run, values};
 use rlx_cpu::CpuBackend;
 use rlx_ir::op::{Activation, BinaryOp, DataFormat, PackFormat};
@@ -11,23 +13,37 @@ use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, LirModule, Op, Shape, sym};
 use rlx_opt::{CompileOptions, Numerics};
 
-/// A convolution of 3 × 3, in volumes of several frames too, and what is behind it.
+/// A convolution of 3 × 3, in volumes of several frames too, of 5 × 5, or along lines, where it may be dilated, and what is behind it.
 struct Case {
     graph: Graph,
     bindings: Bindings,
     dims: DimBinding,
 }
 
-fn conv(spatial: usize, stride: usize, pads: Vec<usize>, format: DataFormat) -> Op {
-    Op::Conv { strides: vec![stride; spatial], pads, dilations: vec![1; spatial], groups: 1, format }
+fn conv(stride: usize, dilations: &[usize], pads: Vec<usize>, format: DataFormat) -> Op {
+    let strides = vec![stride; dilations.len()];
+    Op::Conv { strides, pads, dilations: dilations.to_vec(), groups: 1, format }
 }
 
 fn random_case(g: &mut Gen, at: usize) -> Case {
-    let (batch, channels, filters) = (g.size(1..=3), g.size(28..=64), g.size(28..=80));
-    let frames = [None, None, Some(g.size(1..=3))][at % 3];
-    let size: Vec<usize> = frames.iter().map(|f| f + g.size(0..=4)).collect();
-    let size = [&size[..], &[g.size(8..=21), g.size(8..=21)]].concat();
-    let kernel: Vec<usize> = frames.into_iter().chain([3, 3]).collect();
+    // Along lines fewer multiplications are saved, which pays for more channels.
+    let more = if at % 5 < 3 { 1 } else { 2 };
+    let (batch, channels, filters) = (g.size(1..=3), more * g.size(28..=64), more * g.size(28..=80));
+    let (kernel, dilations) = match at % 5 {
+        0 => (vec![3, 3], vec![1; 2]),
+        1 => (vec![g.size(1..=3), 3, 3], vec![1; 3]),
+        2 => (vec![5, 5], vec![1; 2]),
+        3 => (vec![[3, 9, 11][g.size(0..=2)]], vec![g.size(1..=3)]),
+        _ => (vec![1, [3, 9][g.size(0..=1)]], vec![1, g.size(1..=2)]),
+    };
+    let span = |d: usize| (kernel[d] - 1) * dilations[d];
+    let size: Vec<usize> = (0..kernel.len())
+        .map(|d| match kernel.len() - d {
+            3 => kernel[d] + g.size(0..=4),
+            1 if kernel.len() == 1 => span(d) + g.size(20..=60),
+            _ => span(d) + g.size(6..=19),
+        })
+        .collect();
     let half: Vec<usize> = kernel.iter().map(|&k| g.size(0..=k.min(2) - 1)).collect();
     let mut graph = Graph::new("convolution");
     let open = [Dim::Dynamic(sym::BATCH), Dim::Static(channels)];
@@ -35,7 +51,7 @@ fn random_case(g: &mut Gen, at: usize) -> Case {
     let x = graph.input("x", Shape::from_dims(&dims, DType::F32));
     let w = [&[filters, channels], &kernel[..]].concat();
     let (weights, bias) = (graph.param("w", f32s(&w)), graph.param("b", f32s(&[filters])));
-    let op = conv(kernel.len(), 1, [&half[..], &half[..]].concat(), DataFormat::ChannelsFirst);
+    let op = conv(1, &dilations, [&half[..], &half[..]].concat(), DataFormat::ChannelsFirst);
     let mut y = graph.try_add(op, &[x, weights, bias]).unwrap();
     let out = graph.shape(y).clone();
     let mut bindings = Bindings::default();
@@ -61,14 +77,14 @@ fn formats(lir: &LirModule) -> Vec<String> {
 
 #[test]
 fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
-    let (g, mut chosen) = (&mut Gen::new(31), 0);
-    for at in 0..12 {
+    let (g, mut chosen) = (&mut Gen::new(31), BTreeMap::<String, usize>::new());
+    for at in 0..20 {
         let Case { graph, bindings, dims } = random_case(g, at);
         let want = oracle(&graph, &bindings);
         let mut answers = Vec::new();
         for (name, backend) in backends() {
             let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
-            chosen += usize::from(formats(exec.lir())[0].starts_with("WinogradWeights"));
+            *chosen.entry(formats(exec.lir())[0].clone()).or_default() += 1;
             let got = run(&mut *exec, &bindings, &dims).unwrap();
             if let Some(difference) = against_oracle(&want, &got) {
                 panic!("{name}: {difference}\n{graph}");
@@ -78,7 +94,10 @@ fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads
         let [.., one, two] = &answers[..] else { panic!("two backends at least") };
         assert!(one == two, "one thread and two\n{graph}");
     }
-    assert!(chosen >= 6 * backends().len(), "chosen {chosen} times");
+    for (format, least) in [("WinogradWeights2", 1), ("WinogradWeights4", 4), ("WinogradWeightsLine", 4)] {
+        let times = chosen.get(format).copied().unwrap_or_default();
+        assert!(times >= least * backends().len(), "{format}: {chosen:?}");
+    }
 }
 
 #[test]
@@ -90,7 +109,7 @@ fn strict_numerics_and_small_images_keep_the_direct_sum() {
     // One pixel: a tile would be computed for it, and weights read that are nearly twice as many.
     let mut graph = Graph::new("pixel");
     let (x, w) = (graph.input("x", f32s(&[1, 64, 1, 1])), graph.param("w", f32s(&[64, 64, 3, 3])));
-    let y = graph.try_add(conv(2, 1, vec![1; 4], DataFormat::ChannelsFirst), &[x, w]).unwrap();
+    let y = graph.try_add(conv(1, &[1; 2], vec![1; 4], DataFormat::ChannelsFirst), &[x, w]).unwrap();
     graph.set_outputs(vec![y]);
     let exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
     assert_eq!(formats(exec.lir()), ["ConvWeights"]);
@@ -102,7 +121,7 @@ fn weights_in_a_format_that_the_step_does_not_read_are_an_error() {
         let mut graph = Graph::new("foreign");
         let (x, w) = (graph.input("x", f32s(&[1, 9, 9, 16])), graph.param("w", f32s(&[32, 16, 3, 3])));
         let w = graph.try_add(Op::Pack { format: PackFormat::new(format) }, &[w]).unwrap();
-        let y = graph.try_add(conv(2, stride, vec![1; 4], DataFormat::ChannelsLast), &[x, w]).unwrap();
+        let y = graph.try_add(conv(stride, &[1; 2], vec![1; 4], DataFormat::ChannelsLast), &[x, w]).unwrap();
         graph.set_outputs(vec![y]);
         let mut bindings = Bindings::default();
         bindings.set_input("x", values(1, &[1, 9, 9, 16]));
@@ -110,11 +129,13 @@ fn weights_in_a_format_that_the_step_does_not_read_are_an_error() {
         let mut exec = compile(&graph, &CpuBackend::new(), &CompileOptions::default())?;
         run(&mut *exec, &bindings, &DimBinding::new())
     };
-    for format in ["WinogradWeights2", "WinogradWeights4", "ConvWeights"] {
+    for format in ["WinogradWeights2", "WinogradWeights4", "WinogradWeightsLine", "ConvWeights"] {
         packed(format, 1).unwrap();
     }
     packed("ConvWeights", 2).unwrap();
-    for (format, stride) in [("WinogradWeights2", 2), ("WinogradWeights4", 2), ("GroupedWeights", 1)] {
+    let wrong =
+        [("WinogradWeights2", 2), ("WinogradWeights4", 2), ("WinogradWeightsLine", 2), ("GroupedWeights", 1)];
+    for (format, stride) in wrong {
         let error = packed(format, stride).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidGraph, "{format}: {error}");
         assert!(error.message().contains(format), "{error}");

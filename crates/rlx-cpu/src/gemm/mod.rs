@@ -67,7 +67,7 @@ pub(crate) use requantise::Column;
 pub use requantise::{ByteEpilogue, PerColumn, Residual};
 pub use tiling::TileSizes;
 pub(crate) use tiling::max_rows;
-pub use winograd::{Blocks, Filters, WinogradConv, WinogradTile, pack_filters, packed_filters};
+pub use winograd::{Blocks, Filters, WinogradConv, WinogradTile, WinogradWork, pack_filters, packed_filters};
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@
 //! * With few input channels a window's line (kernel width × channels) is contiguous once the image has its
 //!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
 //! * Groups are matmuls of their own, where they are not small ([`grouped`]).
-//! * Windows of 3 × 3 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
+//! * Windows with a step of 1 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
 //! * Where the image or the result is planes (NCHW), some pixels at a time are transposed while they are in the cache ([`planes`]); where both
 //!   are, nothing is: not where a kernel is one pixel ([`pointwise`]), nor where vectors along lines are fuller than those of filters ([`direct`]).
 //!
@@ -123,10 +123,11 @@ struct Window {
 }
 
 impl Window {
-    /// Whether a kernel of these frames, lines and pixels is 3 × 3 within a frame, and goes over all of its positions.
-    fn is_dense_3x3(&self, kernel: [usize; 3]) -> bool {
-        let dense = |of: &[usize; 3]| of[1..] == [1; 2];
-        kernel[0] > 0 && kernel[1..] == [3; 2] && dense(&self.stride) && dense(&self.dilation)
+    /// Whether a kernel of these frames, lines and pixels is one that Winograd's algorithm computes.
+    fn is_for(&self, tile: WinogradTile, [frames, high, wide]: [usize; 3]) -> bool {
+        let [_, step @ ..] = self.stride;
+        let [_, dilation @ ..] = self.dilation;
+        frames > 0 && tile.computes([high, wide], step, dilation)
     }
 }
 
@@ -319,9 +320,9 @@ impl Conv {
     /// Winograd's algorithm, where the weights are packed for it.
     fn winograd(&self, cx: &BindCx<'_>, kernel: [usize; 3]) -> Result<Option<WinogradTile>> {
         let Some(format) = cx.formats[self.inputs[1]] else { return Ok(None) };
-        let tile = formats::winograd_tile(format);
-        let fits = self.dtype == DType::F32 && self.groups == 1 && self.window.is_dense_3x3(kernel);
-        if tile.is_some() && !fits { Err(wrong_format(format)) } else { Ok(tile) }
+        let Some(tile) = formats::winograd_tile(format) else { return Ok(None) };
+        let fits = self.dtype == DType::F32 && self.groups == 1 && self.window.is_for(tile, kernel);
+        if fits { Ok(Some(tile)) } else { Err(wrong_format(format)) }
     }
 
     fn route(&self, x: &Bound, kernel: [usize; 3], channels: usize) -> Route {
@@ -457,7 +458,11 @@ impl StepKernel for Conv {
         let s = self.shape.as_ref().filter(|s| s.packed)?;
         let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.channels), _ => s.channels);
         let taps = match s.winograd {
-            Some(tile) => s.kernel[0] * tile.points(),
+            Some(tile) => {
+                s.kernel[0]
+                    * tile.pieces([s.kernel[1], s.kernel[2]]).iter().product::<usize>()
+                    * tile.points()
+            }
             None => s.kernel.iter().product(),
         };
         Some((s.w, taps * depth, gemm::panels(s.filters)))

@@ -33,7 +33,9 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
             Claim::Native
         }
         formats::BLOCK_WEIGHTS if packs_blocks(shape) => Claim::Native,
-        format if formats::winograd_tile(format).is_some() && winograd::packs(shape) => Claim::Native,
+        format if formats::winograd_tile(format).is_some_and(|tile| winograd::packs(tile, shape)) => {
+            Claim::Native
+        }
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
     }
 }

@@ -1,13 +1,18 @@
-//! Convolution by Winograd's minimal filtering: 3 × 3 windows with a step of 1, of f32.
+//! Convolution by Winograd's minimal filtering: of windows with a step of 1 along lines, of f32.
 //!
 //! `F(m, 3)` computes m × m neighbouring outputs from α × α inputs, α = m + 2, by α² multiplications for each pair of channels
 //! instead of 9·m²: 2.25 times fewer for m = 2, 4 times for m = 4 (Lavin and Gray: *Fast Algorithms for Convolutional
-//! Neural Networks*, 2016). Input tiles are transformed to `V`, of α² matrices `[tiles, channels]`; each is multiplied by
+//! Neural Networks*, 2016); of m outputs of a line by α instead of 3·m, half as many for m = 4. Input tiles are transformed to `V`, of a matrix
+//! `[tiles, channels]` for each point of a tile (α², or α); each is multiplied by
 //! the matrix of transformed weights with its number; the products are transformed to outputs, and the epilogue is applied.
 //!
 //! **Blocks.** A thread takes some tiles through all three steps, so that `V` and the products of one panel of filters stay in its
-//! second-level cache. Weights are packed as a convolution of α² taps ([`pack_filters`]): a panel after the other, each
+//! second-level cache. Weights are packed as a convolution of a tap for each point ([`pack_filters`]): a panel after the other, each
 //! read once for a block.
+//!
+//! **Larger windows.** Windows of more than 3 × 3, or 3 along a line, are pieces of that size, the last ones with zeros; each line is a piece of what is
+//! computed along lines. Inputs are transformed for each piece, and the sum over pieces is depth of the matmul. Along lines windows may be
+//! dilated: outputs that are as far apart are a tile.
 //!
 //! **Volumes.** A kernel of several frames is transformed within frames; the sum over frames is depth of the matmul. A block then has
 //! several output frames, so that an input frame is transformed once for most of the outputs that it reaches.
@@ -18,7 +23,12 @@
 //! **Errors.** The root of the mean squared error is at most 1.5 times that of the direct sum for m = 2, 3 times for m = 4
 //! (`errors_are_small_multiples_of_the_direct_sums`).
 
+mod filters;
+mod tile;
 mod transform;
+
+pub use filters::{Filters, pack_filters, packed_filters};
+pub use tile::{WinogradTile, WinogradWork};
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -30,35 +40,6 @@ use super::{Ahead, Gemm, Next, PANEL, RunTasks, TileSizes, panels};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-/// Which algorithm: the outputs of a tile along each axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WinogradTile {
-    /// `F(2 × 2, 3 × 3)`.
-    Two,
-    /// `F(4 × 4, 3 × 3)`.
-    Four,
-}
-
-impl WinogradTile {
-    /// Outputs along an axis.
-    pub const fn outputs(self) -> usize {
-        match self {
-            WinogradTile::Two => 2,
-            WinogradTile::Four => 4,
-        }
-    }
-
-    /// Matrices that are multiplied, α².
-    pub const fn points(self) -> usize {
-        (self.outputs() + 2) * (self.outputs() + 2)
-    }
-
-    /// Tiles of a frame of `out` lines and pixels.
-    pub const fn tiles(self, [lines, pixels]: [usize; 2]) -> usize {
-        lines.div_ceil(self.outputs()) * pixels.div_ceil(self.outputs())
-    }
-}
-
 /// One convolution by the algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct WinogradConv {
@@ -66,7 +47,7 @@ pub struct WinogradConv {
     pub tile: WinogradTile,
     /// How many volumes; an image is a volume of one frame.
     pub volumes: usize,
-    /// The images and windows: a kernel of `[frames, 3, 3]` whose step and dilation within frames are 1.
+    /// The images and windows: a kernel whose size, step and dilation within frames are what the tile [computes](WinogradTile::computes).
     pub windows: ConvRows,
     /// Input channels.
     pub channels: usize,
@@ -93,8 +74,8 @@ unsafe impl Sync for WinogradConv {}
 
 /// Bytes of a block's `V` and products that stay in the second-level cache beside the weights that pass by.
 const BLOCK_BYTES: usize = 768 << 10;
-/// Most rows of a block, and fewest: below, weights are read more than multiplied.
-const ROWS: Range<usize> = 16..64;
+/// The fewest rows of a block: below, weights are read more than multiplied.
+const FEWEST_ROWS: usize = 16;
 /// Output frames of a block whose kernel has several.
 const FRAMES: usize = 8;
 /// What is put between matrices, so that their rows are not all in one set of the first-level cache.
@@ -131,14 +112,24 @@ fn share(all: usize, part: usize, of: usize) -> Range<usize> {
 }
 
 impl WinogradConv {
-    /// Whether the kernel has one frame.
+    /// Pieces of the kernel within a frame, along lines and pixels.
+    fn pieces(&self) -> [usize; 2] {
+        self.tile.pieces([self.windows.kernel[1], self.windows.kernel[2]])
+    }
+
+    /// How many that are.
+    fn all_pieces(&self) -> usize {
+        self.pieces().iter().product()
+    }
+
+    /// Whether the kernel has one frame of one piece.
     fn is_flat(&self) -> bool {
-        self.windows.kernel[0] == 1
+        self.windows.kernel[0] == 1 && self.all_pieces() == 1
     }
 
     /// Tiles of a frame.
     fn tiles_of_frame(&self) -> usize {
-        self.tile.tiles([self.windows.out[1], self.windows.out[2]])
+        self.tile.tiles([self.windows.out[1], self.windows.out[2]], self.windows.dilation[2])
     }
 
     /// What one block is numbered over: volumes, frames of each, tiles of each.
@@ -164,8 +155,9 @@ impl WinogradConv {
         let [volumes, frames, tiles] = self.extents();
         let frames_each = if self.is_flat() { 1 } else { frames.clamp(1, FRAMES) };
         let inputs = self.reach(frames_each).unwrap_or(usize::MAX) as f64 / frames_each as f64;
+        let inputs = inputs * self.all_pieces() as f64;
         let bytes = (4 * self.tile.points()) as f64 * (self.row() as f64 * inputs + PANEL as f64);
-        let rows = ((BLOCK_BYTES as f64 / bytes) as usize / 8 * 8).clamp(ROWS.start, ROWS.end);
+        let rows = ((BLOCK_BYTES as f64 / bytes) as usize / 8 * 8).clamp(FEWEST_ROWS, self.tile.most_rows());
         let of_frames = frames.div_ceil(frames_each).max(1);
         let of_tiles = tiles.div_ceil((rows / frames_each).max(1)).max(1);
         // As many for each thread, where there are tiles enough.
@@ -189,7 +181,11 @@ impl WinogradConv {
     fn matrices(&self, blocks: &Blocks) -> Option<[usize; 2]> {
         let [_, frames, tiles] = self.extents();
         let (frames, tiles) = (frames.div_ceil(blocks.frames), tiles.div_ceil(blocks.tiles));
-        let inputs = self.reach(frames)?.checked_mul(tiles)?.checked_mul(self.row())?;
+        let inputs = self
+            .reach(frames)?
+            .checked_mul(self.all_pieces())?
+            .checked_mul(tiles)?
+            .checked_mul(self.row())?;
         let products = frames.checked_mul(tiles)?.checked_mul(PANEL)?;
         Some([inputs.checked_add(GAP)?, products.checked_add(GAP)?])
     }
@@ -198,22 +194,6 @@ impl WinogradConv {
     pub fn scratch_bytes(&self, blocks: &Blocks) -> Option<usize> {
         let [v, m] = self.matrices(blocks)?;
         v.checked_add(m)?.checked_mul(self.tile.points() * 4)
-    }
-
-    /// Multiplications for which the algorithm takes as long as the direct sum for as many: those of the matmuls, and the transforms.
-    pub fn work(
-        tile: WinogradTile,
-        frames: [usize; 2],
-        tiles: usize,
-        [channels, filters]: [usize; 2],
-    ) -> f64 {
-        let [taps, out] = frames.map(|n| n as f64);
-        let multiplied = tile.points() as f64 * out * taps * (channels * filters) as f64;
-        // Transforms are of whole vectors.
-        let [c, o] = [channels, filters].map(|n| n.next_multiple_of(LANES) as f64);
-        // A vector of channels of a tile takes some 100 cycles in, and 120 out (F(4, 3)), with 32 multiplications in each.
-        let each = if tile == WinogradTile::Four { [200.0, 240.0] } else { [90.0, 90.0] };
-        tiles as f64 * (multiplied * 1.08 + out * (each[0] * c + each[1] * o))
     }
 
     /// Computes a range of the blocks.
@@ -245,8 +225,9 @@ impl Kernel for RunBlocks<'_> {
             let products = self.scratch.wrapping_add(v * self.conv.tile.points());
             let run = RunBlock { conv: self.conv, block, v: [self.scratch, products], steps: [v, m] };
             match self.conv.tile {
-                WinogradTile::Two => s.enter(BlockOf::<4>(run)),
-                WinogradTile::Four => s.enter(BlockOf::<6>(run)),
+                WinogradTile::Two => s.enter(BlockOf::<4, 4>(run)),
+                WinogradTile::Four => s.enter(BlockOf::<6, 6>(run)),
+                WinogradTile::Line => s.enter(BlockOf::<1, 6>(run)),
             }
         }
     }
@@ -262,10 +243,10 @@ struct RunBlock<'a> {
     steps: [usize; 2],
 }
 
-/// A block of tiles that α inputs reach along each axis.
-struct BlockOf<'a, const A: usize>(RunBlock<'a>);
+/// A block of tiles of so many lines of α inputs: α, or one.
+struct BlockOf<'a, const L: usize, const A: usize>(RunBlock<'a>);
 
-impl<const A: usize> Kernel for BlockOf<'_, A> {
+impl<const L: usize, const A: usize> Kernel for BlockOf<'_, L, A> {
     type Output = ();
 
     #[inline(always)]
@@ -273,10 +254,10 @@ impl<const A: usize> Kernel for BlockOf<'_, A> {
         let run = self.0;
         // SAFETY: `WinogradConv::run`'s promises; scratch is as large as `scratch_bytes` says.
         unsafe {
-            run.transform_input::<S, A>(s);
+            run.transform_input::<S, L, A>(s);
             for panel in 0..panels(run.conv.filters) {
                 run.multiply(s, panel);
-                run.transform_output::<S, A>(s, panel);
+                run.transform_output::<S, L, A>(s, panel);
             }
         }
     }
@@ -299,10 +280,11 @@ impl RunBlock<'_> {
     /// Where a tile of the block's row of tiles is; its frame is counted over all volumes where the kernel has one frame.
     #[inline(always)]
     fn corner(&self, tile: usize) -> Corner {
-        let (w, m) = (&self.conv.windows, self.conv.tile.outputs());
-        let (across, all) = (w.out[2].div_ceil(m), self.conv.tiles_of_frame());
-        let within = tile % all;
-        Corner { frame: tile / all, y: within / across * m, x: within % across * m }
+        let (w, [lines, pixels]) = (&self.conv.windows, self.conv.tile.outputs());
+        let (step, all) = (w.dilation[2], self.conv.tiles_of_frame());
+        let across = self.conv.tile.across(w.out[2], step);
+        let (line, column) = (tile % all / across, tile % all % across);
+        Corner { frame: tile / all, y: line * lines, x: column / step * (pixels * step) + column % step }
     }
 
     /// The input frame number `number` of those that the block reaches, of a tile; `None` in the padding.
@@ -320,25 +302,29 @@ impl RunBlock<'_> {
 
     /// Makes `V`.
     #[inline(always)]
-    unsafe fn transform_input<S: Simd, const A: usize>(self, s: S) {
+    unsafe fn transform_input<S: Simd, const L: usize, const A: usize>(self, s: S) {
         let (conv, w) = (self.conv, &self.conv.windows);
-        let (row, frames) = (conv.row(), self.reach());
+        let (row, frames, pieces) = (conv.row(), self.reach(), conv.pieces());
+        let ([high, wide], [_, dy, dx]) = (conv.tile.window(), w.dilation);
         let mut to = self.v[0];
-        for number in 0..frames {
+        for number in 0..frames * pieces[0] * pieces[1] {
+            let (number, piece) = (number / (pieces[0] * pieces[1]), number % (pieces[0] * pieces[1]));
+            let [down, right] = [piece / pieces[1] * high * dy, piece % pieces[1] * wide * dx];
             for tile in self.block.tiles.clone() {
                 let corner = self.corner(tile);
                 let place = InputTile {
                     frame: self.input_frame(&corner, number),
-                    y: corner.y as isize - w.pad[1] as isize,
-                    x: corner.x as isize - w.pad[2] as isize,
+                    y: (corner.y * w.stride[1] + down) as isize - w.pad[1] as isize,
+                    x: (corner.x + right) as isize - w.pad[2] as isize,
                 };
-                let inside = |at: isize, size: usize| at >= 0 && at as usize + A <= size;
-                // SAFETY: the caller's promise; `V` has a row for each tile of each frame.
+                let inside = |at: isize, n: usize, size: usize| at >= 0 && at as usize + n <= size;
+                let lines = inside(place.y, L, w.size[1]);
+                // SAFETY: the caller's promise; `V` has a row for each tile of each piece of each frame.
                 unsafe {
-                    if place.frame.is_some() && inside(place.y, w.size[1]) && inside(place.x, w.size[2]) {
-                        input_tile::<S, A, false>(s, conv, &place, to, self.steps[0]);
+                    if place.frame.is_some() && lines && inside(place.x, (A - 1) * dx + 1, w.size[2]) {
+                        input_tile::<S, L, A, false>(s, conv, &place, to, self.steps[0]);
                     } else {
-                        input_tile::<S, A, true>(s, conv, &place, to, self.steps[0]);
+                        input_tile::<S, L, A, true>(s, conv, &place, to, self.steps[0]);
                     }
                 }
                 to = to.wrapping_add(row);
@@ -352,7 +338,8 @@ impl RunBlock<'_> {
         let (conv, w) = (self.conv, &self.conv.windows);
         let (points, row) = (conv.tile.points(), conv.row());
         let (frames, tiles) = (self.block.frames.len(), self.block.tiles.len());
-        let depth = w.kernel[0] * conv.channels;
+        let pieces = conv.all_pieces();
+        let depth = w.kernel[0] * pieces * conv.channels;
         let n = PANEL.min(conv.filters - panel * PANEL);
         for point in 0..points {
             let from = self.v[0].wrapping_add(point * self.steps[0]).cast_const();
@@ -361,12 +348,13 @@ impl RunBlock<'_> {
             } else {
                 AnyRows::Windows(ConvRows {
                     input: from,
-                    zeros: from,
-                    size: [self.reach(), 1, tiles],
-                    strides: [tiles * row, 0, row],
+                    // Not `from`: what lies there would be taken for zeros.
+                    zeros: w.zeros,
+                    size: [self.reach(), pieces, tiles],
+                    strides: [pieces * tiles * row, tiles * row, row],
                     volume_stride: 0,
                     out: [frames, 1, tiles],
-                    kernel: [w.kernel[0], 1, 1],
+                    kernel: [w.kernel[0], pieces, 1],
                     stride: [w.stride[0], 1, 1],
                     dilation: [w.dilation[0], 1, 1],
                     pad: [0; 3],
@@ -396,9 +384,9 @@ impl RunBlock<'_> {
 
     /// Makes outputs of the products by a panel's filters.
     #[inline(always)]
-    unsafe fn transform_output<S: Simd, const A: usize>(self, s: S, panel: usize) {
+    unsafe fn transform_output<S: Simd, const L: usize, const A: usize>(self, s: S, panel: usize) {
         let (conv, w) = (self.conv, &self.conv.windows);
-        let (col, m) = (panel * PANEL, A - 2);
+        let (col, [lines, pixels]) = (panel * PANEL, conv.tile.outputs());
         let width = conv.filters - col;
         let mut from = self.v[1].cast_const();
         for frame in self.block.frames.clone() {
@@ -410,25 +398,31 @@ impl RunBlock<'_> {
                 // SAFETY: the caller's promise; the products have a row for each tile. All sums that are read are written.
                 unsafe {
                     for v in 0..width.min(PANEL).div_ceil(LANES) {
-                        output_tile::<S, A>(
+                        output_tile::<S, L, A>(
                             s,
                             from.wrapping_add(v * LANES),
                             self.steps[1],
                             at.add(v * LANES),
                         );
                     }
-                    for y in 0..m.min(w.out[1] - corner.y) {
-                        s.enter_plain(Finish {
-                            e: &conv.epilogue,
-                            sums: at.add(y * 4 * PANEL),
-                            rows: m.min(w.out[2] - corner.x),
-                            vecs: PANEL / LANES,
-                            c: conv.c,
-                            stride: conv.c_stride,
-                            row: (frame * w.out[1] + corner.y + y) * w.out[2] + corner.x,
-                            col,
-                            width,
-                        });
+                    // Outputs that are next to each other are finished together.
+                    let step = w.dilation[2];
+                    let all = pixels.min(w.out[2].saturating_sub(corner.x).div_ceil(step));
+                    let (calls, rows) = if step == 1 { (1, all) } else { (all, 1) };
+                    for y in 0..lines.min(w.out[1] - corner.y) {
+                        for x in 0..calls {
+                            s.enter_plain(Finish {
+                                e: &conv.epilogue,
+                                sums: at.add((y * 4 + x) * PANEL),
+                                rows,
+                                vecs: PANEL / LANES,
+                                c: conv.c,
+                                stride: conv.c_stride,
+                                row: (frame * w.out[1] + corner.y + y) * w.out[2] + corner.x + x * step,
+                                col,
+                                width,
+                            });
+                        }
                     }
                 }
                 from = from.wrapping_add(PANEL);
@@ -446,9 +440,9 @@ struct InputTile {
     x: isize,
 }
 
-/// Transforms the α × α inputs of a tile, all channels, to one row of each of `V`'s matrices; `EDGE`: some may be padding.
+/// Transforms the L lines of α inputs of a tile, all channels, to one row of each of `V`'s matrices; `EDGE`: some may be padding.
 #[inline(always)]
-unsafe fn input_tile<S: Simd, const A: usize, const EDGE: bool>(
+unsafe fn input_tile<S: Simd, const L: usize, const A: usize, const EDGE: bool>(
     s: S,
     conv: &WinogradConv,
     tile: &InputTile,
@@ -456,28 +450,28 @@ unsafe fn input_tile<S: Simd, const A: usize, const EDGE: bool>(
     step: usize,
 ) {
     let w = &conv.windows;
-    let frame = tile.frame.unwrap_or(w.zeros);
+    let (frame, dx) = (tile.frame.unwrap_or(w.zeros), w.dilation[2]);
     let corner = frame.wrapping_offset(tile.y * w.strides[1] as isize + tile.x * w.strides[2] as isize);
     // Negative positions become huge, so one comparison checks both ends.
     let inside = |y: usize, x: usize| {
-        let (y, x) = ((tile.y + y as isize) as usize, (tile.x + x as isize) as usize);
+        let (y, x) = ((tile.y + y as isize) as usize, (tile.x + (x * dx) as isize) as usize);
         tile.frame.is_some() && y < w.size[1] && x < w.size[2]
     };
     let mut c = 0;
     while c < conv.channels {
         let n = LANES.min(conv.channels - c);
-        let mut columns = [[s.zero(); A]; A];
+        let mut columns = [[s.zero(); A]; L];
         for x in 0..A {
-            let mut column = [s.zero(); A];
+            let mut column = [s.zero(); L];
             for (y, to) in column.iter_mut().enumerate() {
                 if !EDGE || inside(y, x) {
-                    let from = corner.wrapping_add(y * w.strides[1] + x * w.strides[2] + c);
+                    let from = corner.wrapping_add(y * w.strides[1] + x * dx * w.strides[2] + c);
                     // SAFETY: the caller's promise: a pixel of the frame.
                     *to = unsafe { s.load_upto(from, n) };
                 }
             }
-            let column = transform::input_line::<S, A>(s, &column);
-            for y in 0..A {
+            let column = if const { L == 1 } { column } else { transform::input_line::<S, L>(s, &column) };
+            for y in 0..L {
                 columns[y][x] = column[y];
             }
         }
@@ -494,109 +488,34 @@ unsafe fn input_tile<S: Simd, const A: usize, const EDGE: bool>(
 
 /// Transforms a vector of the products of a tile to outputs, in rows of four outputs of a panel each.
 #[inline(always)]
-unsafe fn output_tile<S: Simd, const A: usize>(s: S, from: *const f32, step: usize, to: *mut f32) {
+unsafe fn output_tile<S: Simd, const L: usize, const A: usize>(
+    s: S,
+    from: *const f32,
+    step: usize,
+    to: *mut f32,
+) {
+    let outputs = const { if L == 1 { 1 } else { L - 2 } };
     let mut lines = [[s.zero(); A]; 4];
     for x in 0..A {
-        let mut column = [s.zero(); A];
+        let mut column = [s.zero(); L];
         for (y, value) in column.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
             *value = unsafe { s.load(from.wrapping_add((y * A + x) * step)) };
         }
-        let column = transform::output_line::<S, A>(s, &column);
-        for y in 0..A - 2 {
+        if const { L == 1 } {
+            lines[0][x] = column[0];
+            continue;
+        }
+        let column = transform::output_line::<S, L>(s, &column);
+        for y in 0..outputs {
             lines[y][x] = column[y];
         }
     }
-    for (y, line) in lines.iter().enumerate().take(A - 2) {
+    for (y, line) in lines.iter().enumerate().take(outputs) {
         let line = transform::output_line::<S, A>(s, line);
         for (x, &value) in line.iter().enumerate().take(A - 2) {
             // SAFETY: the caller's promise.
             unsafe { s.store(to.wrapping_add((y * 4 + x) * PANEL), value) };
-        }
-    }
-}
-
-/// Where the weights of a convolution are: element (filter, channel, frame, y, x) is at `ptr` and as many strides of each.
-#[derive(Debug, Clone, Copy)]
-pub struct Filters {
-    /// The first element.
-    pub ptr: *const f32,
-    /// Elements from one to the next along filters, channels, frames, lines, pixels.
-    pub strides: [isize; 5],
-    /// Filters, channels and frames.
-    pub extents: [usize; 3],
-}
-
-/// Words (f32) of packed weights; `None` if that overflows.
-pub fn packed_filters(tile: WinogradTile, [filters, channels, frames]: [usize; 3]) -> Option<usize> {
-    let depth = channels.checked_mul(frames)?.checked_mul(tile.points())?;
-    super::packed_len(depth, filters)
-}
-
-/// Packs panels of transformed weights: panel after panel, in each the matrices of all points, in each frame after frame of channels.
-///
-/// # Safety
-/// The weights must be readable, `to` writable for [`packed_filters`] words; only the parts of the given panels are written.
-pub unsafe fn pack_filters(
-    isa: Isa,
-    tile: WinogradTile,
-    filters: &Filters,
-    to: *mut f32,
-    which: Range<usize>,
-) {
-    isa.run(PackPanels { tile, filters, to, which });
-}
-
-struct PackPanels<'a> {
-    tile: WinogradTile,
-    filters: &'a Filters,
-    to: *mut f32,
-    which: Range<usize>,
-}
-
-impl Kernel for PackPanels<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for panel in self.which.clone() {
-            // SAFETY: the promises of `pack_filters`.
-            unsafe {
-                match self.tile {
-                    WinogradTile::Two => pack_panel::<4>(self.filters, self.to, panel),
-                    WinogradTile::Four => pack_panel::<6>(self.filters, self.to, panel),
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn pack_panel<const A: usize>(filters: &Filters, to: *mut f32, panel: usize) {
-    let ([all, channels, frames], strides) = (filters.extents, filters.strides);
-    let depth = channels * frames;
-    let to = to.wrapping_add(panel * A * A * depth * PANEL);
-    let matrix = transform::weights_matrix::<A>();
-    for step in 0..depth {
-        let (frame, channel) = (step / channels, step % channels);
-        let first = channel as isize * strides[1] + frame as isize * strides[2];
-        let mut window = [[[0.0; PANEL]; 3]; 3];
-        for column in 0..PANEL.min(all - panel * PANEL) {
-            let at = first + (panel * PANEL + column) as isize * strides[0];
-            for (y, line) in window.iter_mut().enumerate() {
-                for (x, values) in line.iter_mut().enumerate() {
-                    let within = y as isize * strides[3] + x as isize * strides[4];
-                    // SAFETY: the caller's promise.
-                    values[column] = f64::from(unsafe { *filters.ptr.wrapping_offset(at + within) });
-                }
-            }
-        }
-        let points = transform::weights::<A>(&matrix, &window);
-        for (point, values) in points.as_flattened().iter().enumerate() {
-            for (column, &value) in values.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { *to.wrapping_add((point * depth + step) * PANEL + column) = value as f32 };
-            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Winograd's algorithm against the definition in f64.
 
+use super::tile::MOST_PIECES;
 use super::*;
 use crate::gemm::pack;
 use crate::math::Unary;
@@ -11,9 +12,11 @@ struct Case {
     volumes: usize,
     size: [usize; 3],
     out: [usize; 3],
+    /// Lines and pixels of the windows.
+    window: [usize; 2],
     frames: usize,
-    stride: usize,
-    dilation: usize,
+    stride: [usize; 3],
+    dilation: [usize; 3],
     pad: [usize; 3],
     channels: usize,
     filters: usize,
@@ -23,20 +26,30 @@ struct Case {
 }
 
 impl Case {
-    fn random(rng: &mut Rng) -> Case {
+    /// One that the tile computes: larger windows and, along lines, steps from line to line and dilated windows among them.
+    fn random(rng: &mut Rng, tile: WinogradTile) -> Case {
+        let [high, wide] = tile.window();
+        let window = match rng.below(3) {
+            0 => [high, wide],
+            _ => [high + rng.below(4), wide + rng.below(10 - 2 * high)],
+        };
+        let [a, b] = tile.pieces(window);
+        let window = if a * b > MOST_PIECES { [high, wide] } else { window };
+        let mut step = |most: usize| if high == 1 { 1 + rng.below(most) } else { 1 };
+        let (down, apart) = (step(2), [step(2), step(5)]);
         let frames = [1, 1, 2, 3][rng.below(4)];
-        let (stride, dilation) = (1 + rng.below(2), 1 + rng.below(2));
-        let (depth, pad) = (1 + rng.below(6), [rng.below(frames), rng.below(3), rng.below(3)]);
-        let span = (frames - 1) * dilation + 1;
-        let depth = depth.max(span);
-        let size = [depth, 3 + rng.below(12), 3 + rng.below(12)];
-        let out =
-            [(size[0] + 2 * pad[0] - span) / stride + 1, size[1] + 2 * pad[1] - 2, size[2] + 2 * pad[2] - 2];
+        let (stride, dilation) = ([1 + rng.below(2), down, 1], [1 + rng.below(2), apart[0], apart[1]]);
+        let kernel = [frames, window[0], window[1]];
+        let span: [usize; 3] = std::array::from_fn(|d| (kernel[d] - 1) * dilation[d] + 1);
+        let pad: [usize; 3] = std::array::from_fn(|d| rng.below(kernel[d]));
+        let size: [usize; 3] =
+            std::array::from_fn(|d| span[d].saturating_sub(2 * pad[d]).max(1) + rng.below([6, 12, 20][d]));
+        let out = std::array::from_fn(|d| (size[d] + 2 * pad[d] - span[d]) / stride[d] + 1);
         let (volumes, channels, filters) = (1 + rng.below(3), 1 + rng.below(40), 1 + rng.below(60));
         let x = rng.vec(volumes * size.iter().product::<usize>() * channels);
-        let w = rng.vec(filters * channels * frames * 9);
+        let w = rng.vec(filters * channels * kernel.iter().product::<usize>());
         let bias = rng.vec(filters);
-        Case { volumes, size, out, frames, stride, dilation, pad, channels, filters, x, w, bias }
+        Case { volumes, size, out, window, frames, stride, dilation, pad, channels, filters, x, w, bias }
     }
 
     fn outputs(&self) -> usize {
@@ -45,7 +58,19 @@ impl Case {
 
     /// Element (filter, channel, frame, y, x) of the weights.
     fn weight(&self, filter: usize, channel: usize, at: [usize; 3]) -> f32 {
-        self.w[((filter * self.channels + channel) * self.frames + at[0]) * 9 + at[1] * 3 + at[2]]
+        let [high, wide] = self.window;
+        let line = ((filter * self.channels + channel) * self.frames + at[0]) * high + at[1];
+        self.w[line * wide + at[2]]
+    }
+
+    /// Taps of a window of all frames, and where one of them is.
+    fn taps(&self) -> usize {
+        self.frames * self.window.iter().product::<usize>()
+    }
+
+    fn tap(&self, number: usize) -> [usize; 3] {
+        let [high, wide] = self.window;
+        [number / (high * wide), number / wide % high, number % wide]
     }
 
     /// The definition, in f64, with a bias and a rectifier.
@@ -57,9 +82,11 @@ impl Case {
             let (oz, volume) = (rest % self.out[0], rest / self.out[0]);
             for filter in 0..self.filters {
                 let mut sum = f64::from(self.bias[filter]);
-                for tap in 0..self.frames * 9 {
-                    let k = [tap / 9, tap / 3 % 3, tap % 3];
-                    let place = [oz * self.stride + k[0] * self.dilation, oy + k[1], ox + k[2]];
+                for tap in 0..self.taps() {
+                    let k = self.tap(tap);
+                    let out = [oz, oy, ox];
+                    let place: [usize; 3] =
+                        std::array::from_fn(|d| out[d] * self.stride[d] + k[d] * self.dilation[d]);
                     let inside: Option<Vec<usize>> = (0..3)
                         .map(|d| place[d].checked_sub(self.pad[d]).filter(|&p| p < self.size[d]))
                         .collect();
@@ -85,9 +112,9 @@ impl Case {
             strides: [h * w * c, w * c, c],
             volume_stride: d * h * w * c,
             out: self.out,
-            kernel: [self.frames, 3, 3],
-            stride: [self.stride, 1, 1],
-            dilation: [self.dilation, 1, 1],
+            kernel: [self.frames, self.window[0], self.window[1]],
+            stride: self.stride,
+            dilation: self.dilation,
             pad: self.pad,
             first: 0,
         }
@@ -100,12 +127,13 @@ impl Case {
     /// By the algorithm, as if for so many threads.
     fn winograd(&self, isa: Isa, tile: WinogradTile, threads: usize) -> Vec<f32> {
         let (zeros, extents) = (vec![0.0; self.channels], [self.filters, self.channels, self.frames]);
-        let mut packed = vec![7.0f32; packed_filters(tile, extents).unwrap()];
-        let strides = [self.channels * self.frames * 9, self.frames * 9, 9, 3, 1].map(|s| s as isize);
+        let mut packed = vec![7.0f32; packed_filters(tile, extents, self.window).unwrap()];
+        let [high, wide] = self.window;
+        let strides = [self.channels * self.taps(), self.taps(), high * wide, wide, 1].map(|s| s as isize);
         let mut out = vec![7.0f32; self.outputs() * self.filters];
         // SAFETY: the vectors cover the extents.
         unsafe {
-            let filters = Filters { ptr: self.w.as_ptr(), strides, extents };
+            let filters = Filters { ptr: self.w.as_ptr(), strides, extents, window: self.window };
             pack_filters(isa, tile, &filters, packed.as_mut_ptr(), 0..panels(self.filters));
             let conv = WinogradConv {
                 tile,
@@ -129,13 +157,13 @@ impl Case {
 
     /// By the direct sum.
     fn direct(&self, isa: Isa) -> Vec<f32> {
-        let (taps, k, n) = (self.frames * 9, self.channels, self.filters);
+        let (taps, k, n) = (self.taps(), self.channels, self.filters);
         let zeros = vec![0.0; k];
         let mut matrix = vec![0.0; taps * k * n];
         for (i, value) in matrix.iter_mut().enumerate() {
             let (filter, step) = (i % n, i / n);
             let tap = step / k;
-            *value = self.weight(filter, step % k, [tap / 9, tap / 3 % 3, tap % 3]);
+            *value = self.weight(filter, step % k, self.tap(tap));
         }
         let mut packed = vec![0.0f32; super::super::packed_len(taps * k, n).unwrap()];
         let mut out = vec![7.0f32; self.outputs() * n];
@@ -170,17 +198,16 @@ fn error(got: &[f32], want: &[f64]) -> f64 {
 #[test]
 fn images_and_volumes_are_what_the_definition_says() {
     let mut rng = Rng::new(23);
-    for _ in 0..25 {
-        let case = Case::random(&mut rng);
+    for (round, tile) in (0..25).flat_map(|round| WinogradTile::ALL.map(|tile| (round, tile))) {
+        let case = Case::random(&mut rng, tile);
         let want = case.reference();
         for isa in Isa::available() {
-            for tile in [WinogradTile::Two, WinogradTile::Four] {
-                let got = case.winograd(isa, tile, 1);
-                let largest = want.iter().fold(1.0, |a: f64, b| a.max(*b));
-                for (i, (&g, &w)) in got.iter().zip(&want).enumerate() {
-                    let difference = (f64::from(g) - w).abs();
-                    assert!(difference < 2e-5 * largest, "{i}: {g}, {w} by {tile:?} on {:?}", isa.kind());
-                }
+            let got = case.winograd(isa, tile, 1);
+            let largest = want.iter().fold(1.0, |a: f64, b| a.max(*b));
+            for (i, (&g, &w)) in got.iter().zip(&want).enumerate() {
+                let difference = (f64::from(g) - w).abs();
+                let what = format!("round {round}, {i}: {g}, {w} by {tile:?} on {:?}", isa.kind());
+                assert!(difference < 2e-5 * largest, "{what}");
             }
         }
     }
@@ -189,22 +216,23 @@ fn images_and_volumes_are_what_the_definition_says() {
 #[test]
 fn bits_depend_neither_on_blocks_nor_on_the_batch() {
     let mut rng = Rng::new(24);
-    for _ in 0..8 {
-        let mut case = Case::random(&mut rng);
-        case.size[1..].iter_mut().chain(&mut case.out[1..]).for_each(|n| *n += 20);
+    for tile in (0..8).flat_map(|_| WinogradTile::ALL) {
+        let mut case = Case::random(&mut rng, tile);
+        for d in 1..3 {
+            case.size[d] += 20 * case.stride[d];
+            case.out[d] += 20;
+        }
         case.x = rng.vec(case.volumes * case.size.iter().product::<usize>() * case.channels);
         for isa in Isa::available() {
-            for tile in [WinogradTile::Two, WinogradTile::Four] {
-                let all = case.winograd(isa, tile, 1);
-                for threads in [2, 3, 7] {
-                    assert_eq!(case.winograd(isa, tile, threads), all);
-                }
-                let mut last = case.clone();
-                last.x.drain(..case.x.len() / case.volumes * (case.volumes - 1));
-                last.volumes = 1;
-                let own = last.winograd(isa, tile, 1);
-                assert_eq!(own, all[all.len() - own.len()..]);
+            let all = case.winograd(isa, tile, 1);
+            for threads in [2, 3, 7] {
+                assert_eq!(case.winograd(isa, tile, threads), all);
             }
+            let mut last = case.clone();
+            last.x.drain(..case.x.len() / case.volumes * (case.volumes - 1));
+            last.volumes = 1;
+            let own = last.winograd(isa, tile, 1);
+            assert_eq!(own, all[all.len() - own.len()..]);
         }
     }
 }
@@ -214,16 +242,17 @@ fn errors_are_small_multiples_of_the_direct_sums() {
     let mut rng = Rng::new(25);
     let isa = Isa::detect();
     for channels in [16, 64, 256] {
-        let mut case = Case::random(&mut rng);
-        (case.volumes, case.frames, case.stride, case.dilation) = (1, 1, 1, 1);
-        (case.size, case.out, case.pad) = ([1, 16, 16], [1, 16, 16], [0, 1, 1]);
-        (case.channels, case.filters) = (channels, 32);
-        case.x = rng.vec(256 * channels);
-        (case.w, case.bias) = (rng.vec(32 * channels * 9), rng.vec(32));
-        let (want, direct) = (case.reference(), case.direct(isa));
-        let direct = error(&direct, &want);
-        for (tile, most) in [(WinogradTile::Two, 1.5), (WinogradTile::Four, 3.0)] {
-            let own = error(&case.winograd(isa, tile, 1), &want);
+        for (tile, most) in [(WinogradTile::Two, 1.5), (WinogradTile::Four, 3.0), (WinogradTile::Line, 2.0)] {
+            let mut case = Case::random(&mut rng, tile);
+            let [high, wide] = tile.window();
+            (case.volumes, case.frames, case.window) = (1, 1, [high, wide]);
+            (case.stride, case.dilation) = ([1; 3], [1; 3]);
+            (case.size, case.out, case.pad) = ([1, 16, 16], [1, 16, 16], [0, high / 2, 1]);
+            (case.channels, case.filters) = (channels, 32);
+            case.x = rng.vec(256 * channels);
+            (case.w, case.bias) = (rng.vec(32 * channels * case.taps()), rng.vec(32));
+            let want = case.reference();
+            let (direct, own) = (error(&case.direct(isa), &want), error(&case.winograd(isa, tile, 1), &want));
             assert!(own < most * direct, "{channels} channels by {tile:?}: {own:e}, directly {direct:e}");
         }
     }

@@ -63,8 +63,11 @@ fn weighted<S: Simd>(s: S, by: [f32; 2], of: [S::F; 2]) -> S::F {
     s.mul_add(s.splat(by[0]), of[0], s.mul(s.splat(by[1]), of[1]))
 }
 
-/// The transform of the weights, `G`: a line of three for each point.
+/// The transform of the weights, `G`: a line of three for each point. With one point, which windows of one line have, it takes that line.
 pub(super) fn weights_matrix<const A: usize>() -> [[f64; 3]; A] {
+    if A == 1 {
+        return [[1.0, 0.0, 0.0]; A];
+    }
     let points: &[f64] =
         if A == 4 { &[0.0, 1.0, -1.0] } else { &[0.0, P as f64, -P as f64, Q as f64, -Q as f64] };
     let mut matrix = [[0.0, 0.0, 1.0]; A];
@@ -78,14 +81,14 @@ pub(super) fn weights_matrix<const A: usize>() -> [[f64; 3]; A] {
     matrix
 }
 
-/// The transform of windows of 3 × 3 weights to α × α, `G·g·Gᵀ`, of a panel of filters.
+/// The transform of windows of 3 × 3 weights to lines of α, `G·g·Gᵀ`, of a panel of filters.
 #[inline(always)]
-pub(super) fn weights<const A: usize>(
-    matrix: &[[f64; 3]; A],
+pub(super) fn weights<const L: usize, const A: usize>(
+    (vertical, horizontal): (&[[f64; 3]; L], &[[f64; 3]; A]),
     window: &[[[f64; PANEL]; 3]; 3],
-) -> [[[f64; PANEL]; A]; A] {
-    let mut lines = [[[0.0; PANEL]; 3]; A];
-    for (line, by) in lines.iter_mut().zip(matrix) {
+) -> [[[f64; PANEL]; A]; L] {
+    let mut lines = [[[0.0; PANEL]; 3]; L];
+    for (line, by) in lines.iter_mut().zip(vertical) {
         for (x, to) in line.iter_mut().enumerate() {
             for (column, to) in to.iter_mut().enumerate() {
                 *to = by[0] * window[0][x][column]
@@ -94,9 +97,9 @@ pub(super) fn weights<const A: usize>(
             }
         }
     }
-    let mut out = [[[0.0; PANEL]; A]; A];
+    let mut out = [[[0.0; PANEL]; A]; L];
     for (out, line) in out.iter_mut().zip(&lines) {
-        for (to, by) in out.iter_mut().zip(matrix) {
+        for (to, by) in out.iter_mut().zip(horizontal) {
             for (column, to) in to.iter_mut().enumerate() {
                 *to = by[0] * line[0][column] + by[1] * line[1][column] + by[2] * line[2][column];
             }

@@ -1,7 +1,7 @@
 //! Convolutions by Winograd's algorithm ([`crate::gemm::WinogradConv`]): which, and with what operands.
 //!
 //! Weights that are known before the run are packed for it where bits may change and the algorithm is expected to be faster: it
-//! multiplies less, but its weights are 1.8 or 4 times as many bytes, and its tiles reach over the edges of small images. A
+//! multiplies less, but its weights are 1.8 to 4 times as many bytes, and its tiles reach over the edges of small images. A
 //! step reads from the format of its weights how it computes.
 
 use rlx_ir::op::{DataFormat, PackFormat};
@@ -9,7 +9,7 @@ use rlx_ir::{DType, Dim, Graph, Node, Op, Result, Shape};
 
 use super::{Conv, Shape as Bounds, is_fast};
 use crate::formats;
-use crate::gemm::{self, Filters, WinogradConv, WinogradTile, pack_filters, packed_filters};
+use crate::gemm::{self, Filters, WinogradConv, WinogradTile, WinogradWork, pack_filters, packed_filters};
 use crate::kernels::{Needs, RunCx, mismatch};
 use crate::layout::{At, Bound};
 
@@ -17,42 +17,77 @@ use crate::layout::{At, Bound};
 const PER_BYTE: f64 = 9.0;
 /// How much of the direct sum's time the algorithm may be expected to take to be chosen.
 const GAIN: f64 = 0.8;
-/// Where the size of images is open: pixels along an axis times channels, as in most nets for images of 224 pixels.
+/// Where the size of images is open: pixels along an axis times channels, as in most nets for images of 224 pixels …
 const PIXEL_CHANNELS: usize = 56 * 64;
+/// … and positions times channels of what has lines only, as in nets for a second of sound.
+const LINE_CHANNELS: usize = 1024 * 64;
 
-/// Whether there are weights `[O, I, k…, 3, 3]` to be packed.
-pub(crate) fn packs(weights: &Shape) -> bool {
-    let dims = weights.static_dims().unwrap_or_default();
-    weights.dtype() == DType::F32 && matches!(dims.len(), 4 | 5) && dims.ends_with(&[3, 3])
+/// Whether there are weights `[O, I, k…]` to be packed for it.
+pub(crate) fn packs(tile: WinogradTile, weights: &Shape) -> bool {
+    let windows = weights.static_dims().and_then(|dims| Windows::of(&dims));
+    weights.dtype() == DType::F32 && windows.is_some_and(|w| w.are_for(tile))
 }
 
-/// The extents of weights: filters, channels, frames.
-fn extents(dims: &[usize]) -> Option<[usize; 3]> {
-    match *dims {
-        [filters, channels, 3, 3] => Some([filters, channels, 1]),
-        [filters, channels, frames, 3, 3] => Some([filters, channels, frames]),
-        _ => None,
+/// The windows of a convolution.
+#[derive(Debug, Clone, Copy)]
+struct Windows {
+    /// Filters, channels and frames.
+    extents: [usize; 3],
+    /// Lines and pixels, how far they go in a step, and how far apart they are.
+    window: [usize; 2],
+    step: [usize; 2],
+    dilation: [usize; 2],
+}
+
+impl Windows {
+    /// Those of weights, with steps of 1.
+    fn of(dims: &[usize]) -> Option<Windows> {
+        let (extents, window) = match *dims {
+            [filters, channels, x] => ([filters, channels, 1], [1, x]),
+            [filters, channels, y, x] => ([filters, channels, 1], [y, x]),
+            [filters, channels, frames, y, x] => ([filters, channels, frames], [y, x]),
+            _ => return None,
+        };
+        Some(Windows { extents, window, step: [1; 2], dilation: [1; 2] })
+    }
+
+    fn are_for(&self, tile: WinogradTile) -> bool {
+        tile.computes(self.window, self.step, self.dilation)
+    }
+
+    fn pieces(&self, tile: WinogradTile) -> usize {
+        tile.pieces(self.window).iter().product()
     }
 }
 
-/// Bytes of weights in a format for the algorithm; `None` if that overflows.
+/// The last two numbers of a window's; in front of a single one is a 1.
+fn within(numbers: &[usize]) -> [usize; 2] {
+    match *numbers {
+        [.., y, x] => [y, x],
+        [x] => [1, x],
+        [] => [1; 2],
+    }
+}
+
+/// Bytes of weights in a format for the algorithm; `None` if that overflows, or they are for another.
 pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Option<usize> {
-    packed_filters(formats::winograd_tile(format)?, extents(dims)?)?.checked_mul(4)
+    let (tile, windows) = (formats::winograd_tile(format)?, Windows::of(dims)?);
+    let windows = Some(windows).filter(|w| w.are_for(tile))?;
+    packed_filters(tile, windows.extents, windows.window)?.checked_mul(4)
 }
 
 /// Packs weights.
 pub(crate) fn pack(cx: &mut RunCx<'_, '_>, tile: WinogradTile, weights: &Bound, to: At) -> Result<()> {
-    let extents = extents(weights.dims());
-    let extents =
-        extents.ok_or_else(|| mismatch(format!("weights {:?} of windows of 3 × 3", weights.dims())))?;
+    let windows = Windows::of(weights.dims()).filter(|w| w.are_for(tile));
+    let windows = windows.ok_or_else(|| mismatch(format!("weights {:?} for {tile:?}", weights.dims())))?;
+    let Windows { extents, window, .. } = windows;
     let (from, to, isa) = (cx.shared::<f32>(weights.at), cx.shared::<f32>(to), cx.isa);
     let given = weights.layout.strides();
-    let mut strides = [given[0], given[1], 0, given[given.len() - 2], given[given.len() - 1]];
-    if given.len() == 5 {
-        strides[2] = given[2];
-    }
+    // Those of frames and lines are 0 where there are none.
+    let mut strides = [given[0], given[1], 0, 0, 0];
+    strides[2 + 5 - given.len()..].copy_from_slice(&given[2..]);
     cx.parallel(true, gemm::panels(extents[0]), &|range, _| {
-        let filters = Filters { ptr: from.get().cast_const(), strides, extents };
+        let filters = Filters { ptr: from.get().cast_const(), strides, extents, window };
         // SAFETY: the view is within its buffer, the packed buffer was sized for it, and every panel is written once.
         unsafe { pack_filters(isa, tile, &filters, to.get(), range) }
     });
@@ -66,13 +101,17 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
     };
     let (x, weights) = (graph.shape(*node.inputs.first()?), graph.shape(*node.inputs.get(1)?));
     // Frames far apart would be transformed for one output each.
-    let dense = strides.ends_with(&[1, 1]) && strides[0] <= 2 && dilations.iter().all(|&d| d == 1);
-    let fits = input == 1 && is_fast(&node.op, x) && packs(weights) && dense;
-    let extents = extents(&weights.static_dims()?).filter(|_| fits)?;
-    let work = Work::of(&node.shape, extents)?;
-    let candidates = [(formats::WINOGRAD_2, WinogradTile::Two), (formats::WINOGRAD_4, WinogradTile::Four)];
-    let times = candidates.map(|(format, tile)| (format, work.by(tile)));
-    let (format, time) = times.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let frames = |n: &[usize]| n.len().checked_sub(3).map_or(1, |first| n[first]);
+    let dense = frames(strides) <= 2 && frames(dilations) == 1;
+    if input != 1 || !is_fast(&node.op, x) || weights.dtype() != DType::F32 || !dense {
+        return None;
+    }
+    let windows = Windows::of(&weights.static_dims()?)?;
+    let windows = Windows { step: within(strides), dilation: within(dilations), ..windows };
+    let work = Work::of(&node.shape, windows)?;
+    let candidates = formats::WINOGRAD.iter().filter(|(_, tile)| windows.are_for(*tile));
+    let times = candidates.map(|&(format, tile)| (format, work.by(tile)));
+    let (format, time) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
     (time < GAIN * work.directly()).then_some(format)
 }
 
@@ -81,36 +120,50 @@ struct Work {
     /// Output frames of all volumes, and lines and pixels of each.
     frames: usize,
     out: [usize; 2],
-    extents: [usize; 3],
+    windows: Windows,
 }
 
 impl Work {
-    fn of(result: &Shape, extents: [usize; 3]) -> Option<Work> {
-        let wide = extents[0].max(extents[1]).max(1);
+    fn of(result: &Shape, windows: Windows) -> Option<Work> {
+        let wide = windows.extents[0].max(windows.extents[1]).max(1);
+        let size = |dim: Dim, open: usize| dim.as_static().unwrap_or(open);
+        if let &[batch, pixels, _] = result.dims() {
+            let out = [1, size(pixels, (LINE_CHANNELS / wide).max(7))];
+            return Some(Work { frames: size(batch, 1), out, windows });
+        }
         let (&[batch, ref frames @ .., h, w, _], usual) = (result.dims(), (PIXEL_CHANNELS / wide).max(7))
         else {
             return None;
         };
-        let size = |dim: Dim, open: usize| dim.as_static().unwrap_or(open);
         let frames = frames.iter().map(|&d| size(d, usual)).product::<usize>();
-        Some(Work { frames: size(batch, 1) * frames, out: [size(h, usual), size(w, usual)], extents })
+        Some(Work { frames: size(batch, 1) * frames, out: [size(h, usual), size(w, usual)], windows })
     }
 
     /// Multiplications, or the time for reading so many weights, which goes on meanwhile.
-    fn time(&self, work: f64, points: usize) -> f64 {
-        let weights = self.extents.iter().product::<usize>() * points * 4;
-        work.max(weights as f64 * PER_BYTE)
+    fn time(&self, work: f64, points: f64) -> f64 {
+        let weights = self.windows.extents.iter().map(|&n| n as f64).product::<f64>() * points * 4.0;
+        work.max(weights * PER_BYTE)
     }
 
     fn directly(&self) -> f64 {
-        let outputs = self.frames * self.out[0] * self.out[1];
-        self.time(outputs as f64 * 9.0 * self.extents.iter().product::<usize>() as f64, 9)
+        let product = |of: &[usize]| of.iter().map(|&n| n as f64).product::<f64>();
+        let outputs = self.frames as f64 * product(&self.out);
+        let taps = product(&self.windows.window);
+        self.time(outputs * taps * product(&self.windows.extents), taps)
     }
 
     fn by(&self, tile: WinogradTile) -> f64 {
-        let [filters, channels, taps] = self.extents;
-        let tiles = tile.tiles(self.out);
-        self.time(WinogradConv::work(tile, [taps, self.frames], tiles, [channels, filters]), tile.points())
+        let [filters, channels, frames] = self.windows.extents;
+        let work = WinogradWork {
+            tile,
+            tiles: tile.tiles(self.out, self.windows.dilation[1]),
+            pieces: self.windows.pieces(tile),
+            dense: self.windows.dilation[1] == 1,
+            frames: [frames, self.frames],
+            channels,
+            filters,
+        };
+        self.time(work.multiplications(), (tile.points() * work.pieces) as f64)
     }
 }
 
@@ -121,9 +174,16 @@ impl Conv {
         // More threads make blocks smaller.
         let scratch = conv.scratch_bytes(&conv.blocks(1));
         let thread_scratch = scratch.ok_or_else(|| mismatch("a convolution that is too large"))?;
-        let (frames, tiles) = (s.batch * s.out[0], tile.tiles([s.out[1], s.out[2]]));
-        let work = WinogradConv::work(tile, [s.kernel[0], frames], tiles, [s.channels, s.filters]);
-        Ok(Needs { thread_scratch, ..Needs::time(work / super::F32_PER_NANO) })
+        let work = WinogradWork {
+            tile,
+            tiles: tile.tiles([s.out[1], s.out[2]], self.window.dilation[2]),
+            pieces: tile.pieces([s.kernel[1], s.kernel[2]]).iter().product(),
+            dense: self.window.dilation[2] == 1,
+            frames: [s.kernel[0], s.batch * s.out[0]],
+            channels: s.channels,
+            filters: s.filters,
+        };
+        Ok(Needs { thread_scratch, ..Needs::time(work.multiplications() / super::F32_PER_NANO) })
     }
 
     /// The convolution by its numbers, without addresses.
