@@ -2,6 +2,9 @@
 
 use crate::simd::LANES;
 
+/// The most pieces of a window: each has its own transformed inputs, which would not stay in the cache.
+pub(super) const MOST_PIECES: usize = 4;
+
 /// Which algorithm: the outputs of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WinogradTile {
@@ -118,6 +121,3 @@ impl WinogradWork {
         self.tiles as f64 * frames * (multiplied + pieces * each[0] * c + out * o)
     }
 }
-
-/// The most pieces of a window: each has its own transformed inputs, which would not stay in the cache.
-pub(super) const MOST_PIECES: usize = 4;
