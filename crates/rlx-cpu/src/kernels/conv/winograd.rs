@@ -7,7 +7,7 @@
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Dim, Graph, Node, Op, Result, Shape};
 
-use super::{Conv, Shape as Bounds, is_fast};
+use super::{Conv, Shape as Bounds, is_fast, triple};
 use crate::formats;
 use crate::gemm::{self, Filters, WinogradConv, WinogradTile, WinogradWork, pack_filters, packed_filters};
 use crate::kernels::{Needs, RunCx, mismatch};
@@ -60,15 +60,6 @@ impl Windows {
     }
 }
 
-/// The last two numbers of a window's; in front of a single one is a 1.
-fn within(numbers: &[usize]) -> [usize; 2] {
-    match *numbers {
-        [.., y, x] => [y, x],
-        [x] => [1, x],
-        [] => [1; 2],
-    }
-}
-
 /// Bytes of weights in a format for the algorithm; `None` if that overflows, or they are for another.
 pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Option<usize> {
     let (tile, windows) = (formats::winograd_tile(format)?, Windows::of(dims)?);
@@ -100,14 +91,13 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
         return None;
     };
     let (x, weights) = (graph.shape(*node.inputs.first()?), graph.shape(*node.inputs.get(1)?));
+    let ([over, step @ ..], [apart, dilation @ ..]) = (triple(strides, 1), triple(dilations, 1));
     // Frames far apart would be transformed for one output each.
-    let frames = |n: &[usize]| n.len().checked_sub(3).map_or(1, |first| n[first]);
-    let dense = frames(strides) <= 2 && frames(dilations) == 1;
+    let dense = over <= 2 && apart == 1;
     if input != 1 || !is_fast(&node.op, x) || weights.dtype() != DType::F32 || !dense {
         return None;
     }
-    let windows = Windows::of(&weights.static_dims()?)?;
-    let windows = Windows { step: within(strides), dilation: within(dilations), ..windows };
+    let windows = Windows { step, dilation, ..Windows::of(&weights.static_dims()?)? };
     let work = Work::of(&node.shape, windows)?;
     let candidates = formats::WINOGRAD.iter().filter(|(_, tile)| windows.are_for(*tile));
     let times = candidates.map(|&(format, tile)| (format, work.by(tile)));
