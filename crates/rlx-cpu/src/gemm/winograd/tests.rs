@@ -213,6 +213,20 @@ fn images_and_volumes_are_what_the_definition_says() {
     }
 }
 
+/// The only row of a matmul lies where the matrix begins, which was taken for padding where frames of a kernel are apart.
+#[test]
+fn a_block_of_one_tile_has_its_first_frame() {
+    let mut rng = Rng::new(26);
+    let mut case = Case::random(&mut rng, WinogradTile::Two);
+    (case.volumes, case.frames, case.window) = (1, 2, [3, 3]);
+    (case.stride, case.dilation, case.pad) = ([1; 3], [2, 1, 1], [0; 3]);
+    (case.size, case.out, case.channels, case.filters) = ([3, 4, 4], [1, 2, 2], 1, 1);
+    (case.x, case.w, case.bias) = (vec![1.0; 48], vec![1.0; 18], vec![0.0]);
+    for isa in Isa::available() {
+        assert_eq!(case.winograd(isa, WinogradTile::Two, 1), [18.0; 4], "{isa}");
+    }
+}
+
 #[test]
 fn bits_depend_neither_on_blocks_nor_on_the_batch() {
     let mut rng = Rng::new(24);
