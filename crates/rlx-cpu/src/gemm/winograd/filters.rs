@@ -70,6 +70,10 @@ impl Kernel for PackPanels<'_> {
     }
 }
 
+/// Packs one panel.
+///
+/// # Safety
+/// As [`pack_filters`].
 #[inline(always)]
 unsafe fn pack_panel<const L: usize, const A: usize>(pack: &PackPanels<'_>, panel: usize) {
     let PackPanels { tile, filters, to, .. } = *pack;

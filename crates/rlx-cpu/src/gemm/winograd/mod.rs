@@ -301,6 +301,9 @@ impl RunBlock<'_> {
     }
 
     /// Makes `V`.
+    ///
+    /// # Safety
+    /// As [`WinogradConv::run`].
     #[inline(always)]
     unsafe fn transform_input<S: Simd, const L: usize, const A: usize>(self, s: S) {
         let (conv, w) = (self.conv, &self.conv.windows);
@@ -333,6 +336,9 @@ impl RunBlock<'_> {
     }
 
     /// Multiplies `V` by the filters of a panel.
+    ///
+    /// # Safety
+    /// As [`WinogradConv::run`].
     #[inline(always)]
     unsafe fn multiply<S: Simd>(self, s: S, panel: usize) {
         let (conv, w) = (self.conv, &self.conv.windows);
@@ -383,6 +389,9 @@ impl RunBlock<'_> {
     }
 
     /// Makes outputs of the products by a panel's filters.
+    ///
+    /// # Safety
+    /// As [`WinogradConv::run`].
     #[inline(always)]
     unsafe fn transform_output<S: Simd, const L: usize, const A: usize>(self, s: S, panel: usize) {
         let (conv, w) = (self.conv, &self.conv.windows);
@@ -441,6 +450,9 @@ struct InputTile {
 }
 
 /// Transforms the L lines of α inputs of a tile, all channels, to one row of each of `V`'s matrices; `EDGE`: some may be padding.
+///
+/// # Safety
+/// As [`WinogradConv::run`]; `to` must be writable for a row of each matrix, `step` elements apart.
 #[inline(always)]
 unsafe fn input_tile<S: Simd, const L: usize, const A: usize, const EDGE: bool>(
     s: S,
@@ -487,6 +499,9 @@ unsafe fn input_tile<S: Simd, const L: usize, const A: usize, const EDGE: bool>(
 }
 
 /// Transforms a vector of the products of a tile to outputs, in rows of four outputs of a panel each.
+///
+/// # Safety
+/// A vector must be readable at `from` in each matrix, `step` elements apart, and `to` writable for the outputs of a panel.
 #[inline(always)]
 unsafe fn output_tile<S: Simd, const L: usize, const A: usize>(
     s: S,
