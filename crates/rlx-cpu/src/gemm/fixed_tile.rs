@@ -168,7 +168,7 @@ impl<'a> FixedTile<'a> {
         doubts.add((r, v), 1, doubtful);
     }
 
-    /// Writes what fixed point did not decide.
+    /// Writes what fixed point did not decide. The bytes that are added are still there: [`ByteGemm::run`] wants the result apart from them.
     ///
     /// # Safety
     /// As [`ByteGemm::run`], for the rows and columns of the tile, whose sums were given to it.

@@ -1,7 +1,7 @@
 //! Convolutions by Winograd's algorithm ([`crate::gemm::WinogradConv`]): which, and with what operands.
 //!
 //! Weights that are known before the run are packed for it where bits may change and the algorithm is expected to be faster: it
-//! multiplies less, but its weights are 1.8 to 4 times as many bytes, and its tiles reach over the edges of small images. A
+//! multiplies less, but its weights are 1.8 to 9 times as many bytes, and its tiles reach over the edges of small images. A
 //! step reads from the format of its weights how it computes.
 
 use rlx_ir::op::{DataFormat, PackFormat};
