@@ -18,8 +18,9 @@ use crate::table::{DevicePtr, Driver, Fault, Handle, Vendor};
 /// What a call gives.
 pub(crate) type Outcome<T> = Result<T, Fault>;
 
-/// Streams that do not wait for the driver's own; events without times.
+/// Streams that do not wait for the driver's own; events with times, and without.
 const NON_BLOCKING: u32 = 1;
+const TIMING: u32 = 0;
 const NO_TIMING: u32 = 2;
 /// What a function is told of dynamic workgroup memory: the most bytes.
 const MOST_DYNAMIC: c_int = 8;
@@ -211,9 +212,18 @@ impl Context {
     }
 
     pub(crate) fn event(self: &Arc<Self>) -> Outcome<Event> {
+        self.event_of(NO_TIMING)
+    }
+
+    /// An event that knows when the stream was past it.
+    pub(crate) fn timed_event(self: &Arc<Self>) -> Outcome<Event> {
+        self.event_of(TIMING)
+    }
+
+    fn event_of(self: &Arc<Self>, flags: u32) -> Outcome<Event> {
         let mut raw = null_mut();
         // SAFETY: `raw` is written.
-        self.with(|driver| unsafe { driver.event_create(&mut raw, NO_TIMING) })?;
+        self.with(|driver| unsafe { driver.event_create(&mut raw, flags) })?;
         Ok(Event { context: Arc::clone(self), raw })
     }
 
@@ -327,6 +337,8 @@ pub(crate) enum Command<'c> {
     Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, dynamic: u32, arguments: Vec<DevicePtr> },
     /// What a library does: a matmul, say.
     Call(&'c dyn LibraryCall),
+    /// Marks the end of what was given before.
+    Record(&'c Event),
 }
 
 /// A call of a library that gives a stream work.
@@ -347,6 +359,8 @@ impl Command<'_> {
             Command::Clear(part) => unsafe { driver.fill(part.at, 0, part.bytes, stream) },
             // SAFETY: memory of the context.
             Command::Call(call) => unsafe { call.issue(stream) },
+            // SAFETY: an event of the context.
+            Command::Record(event) => unsafe { driver.event_record(event.raw, stream) },
             Command::Launch { code, grid, workgroup, dynamic, arguments } => {
                 let mut bytes = size_of_val(arguments.as_slice());
                 // The arguments as one buffer with its size, so that the driver can compare that with what the kernel takes.
@@ -464,6 +478,14 @@ impl Event {
     pub(crate) fn wait(&self) -> Outcome<()> {
         // SAFETY: this value's event.
         self.context.with(|driver| unsafe { driver.event_wait(self.raw) })
+    }
+
+    /// Milliseconds from an earlier event to this one. Both are of [`Context::timed_event`], and were recorded and waited for.
+    pub(crate) fn since(&self, earlier: &Event) -> Outcome<f32> {
+        let mut millis = 0.0;
+        // SAFETY: `millis` is written; both are events of this context.
+        self.context.with(|driver| unsafe { driver.event_elapsed(&mut millis, earlier.raw, self.raw) })?;
+        Ok(millis)
     }
 }
 

@@ -15,6 +15,8 @@ struct Wanted {
     name: &'static str,
     /// File names, the newest version first.
     files: &'static [&'static str],
+    /// How the names of files begin that the library loads by their names alone, so that the loader does not find them beside it.
+    beside: Option<&'static str>,
     hint: &'static str,
 }
 
@@ -29,6 +31,7 @@ impl Wanted {
 const CUDA_DRIVER: Wanted = Wanted {
     name: "NVIDIA's driver",
     files: if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] },
+    beside: None,
     hint: "install NVIDIA's driver (Debian: nvidia-driver; containers: --gpus all)",
 };
 
@@ -39,6 +42,7 @@ const NVRTC: Wanted = Wanted {
     } else {
         &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
     },
+    beside: if cfg!(windows) { None } else { Some("libnvrtc-builtins.so.") },
     hint: "install the CUDA toolkit, or NVRTC alone (pip install nvidia-cuda-nvrtc), and name its folder in RLX_LIBRARY_PATH",
 };
 
@@ -49,6 +53,7 @@ const HIP_DRIVER: Wanted = Wanted {
     } else {
         &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
     },
+    beside: None,
     hint: "install ROCm (Debian: libamdhip64-5), or name the folder of its libraries in RLX_LIBRARY_PATH",
 };
 
@@ -59,6 +64,7 @@ const HIPRTC: Wanted = Wanted {
     } else {
         &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
     },
+    beside: None,
     hint: "install ROCm's runtime compiler (Debian: libhiprtc-builtins5), or name its folder in RLX_LIBRARY_PATH",
 };
 
@@ -69,6 +75,7 @@ const CUBLASLT: Wanted = Wanted {
     } else {
         &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"]
     },
+    beside: None,
     hint: "install the CUDA toolkit, or cuBLAS alone (pip install nvidia-cublas), and name its folder in RLX_LIBRARY_PATH",
 };
 
@@ -79,6 +86,7 @@ const HIPBLASLT: Wanted = Wanted {
     } else {
         &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"]
     },
+    beside: None,
     hint: "install hipBLASLt (a package of ROCm 6 and later), or name its folder in RLX_LIBRARY_PATH",
 };
 
@@ -188,6 +196,7 @@ fn open(device: Device, vendor: Vendor, wanted: &Wanted, folders: &[PathBuf]) ->
     // By its name alone, a file is looked for where the system's loader looks.
     let known = wanted.files.iter().map(PathBuf::from);
     for path in named.filter(|path| path.exists()).chain(known).chain(usual.filter(|path| path.exists())) {
+        load_beside(&path, wanted.beside);
         // SAFETY: these are the vendors' libraries by their own names, in folders that the system or the user chose; they run
         // no code at loading but their own set-up, which is safe at any time.
         match unsafe { Library::new(&path) } {
@@ -197,4 +206,18 @@ fn open(device: Device, vendor: Vendor, wanted: &Wanted, folders: &[PathBuf]) ->
     }
     let message = format!("{} ({}) is missing", wanted.name, wanted.files[0]);
     Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(wanted.hint))
+}
+
+/// Loads the files beside a library whose names begin so, and leaves them loaded: the system's loader then has them when the library asks for them. Where there
+/// are none, they are where the loader looks, or the library says that they are missing.
+fn load_beside(library: &Path, prefix: Option<&str>) {
+    let Some((prefix, folder)) = prefix.zip(library.parent()) else { return };
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in files.filter(|f| f.file_name().to_string_lossy().starts_with(prefix)).map(|f| f.path()) {
+        // SAFETY: as the library itself, of whose package it is part.
+        match unsafe { Library::new(&path) } {
+            Ok(file) => std::mem::forget(file),
+            Err(e) => tracing::debug!(path = %path.display(), error = %e, "not loaded"),
+        }
+    }
 }

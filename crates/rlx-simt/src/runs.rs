@@ -1,10 +1,10 @@
 //! Runs: their commands, as a graph from the second run with the same memory on, and what comes back of them.
 
-use rlx_gpu::{Arrival, Back, Bindings, GpuApi, HostMemory, Submission};
+use rlx_gpu::{Arrival, Back, Bindings, GpuApi, HostMemory, Submission, Times};
 use rlx_ir::Result;
 
 use crate::blas::Ready;
-use crate::driver::{Command, Event, Graph, Part, Pinned};
+use crate::driver::{Command, Event, Graph, Outcome, Part, Pinned};
 use crate::gpu::Gpu;
 use crate::table::DevicePtr;
 
@@ -67,15 +67,18 @@ impl Gpu {
         self.checked("preparing a matmul", ready)
     }
 
-    /// The commands of all steps; the fault record is cleared first.
+    /// The commands of all steps; the fault record is cleared first. Where there are marks, they are recorded in front of the first step and behind each.
     fn commands<'s>(
         &self,
         bindings: &Bindings<'s, Gpu>,
         matmuls: &'s [Option<Ready>],
+        marks: &'s [Event],
     ) -> Result<Vec<Command<'s>>> {
         let mut commands = vec![Command::Clear(*bindings.faults)];
+        let mut marks = marks.iter().map(Command::Record);
         let mut dispatches = bindings.bound.dispatches().zip(&bindings.bound.grids).enumerate();
         for (step, matmul) in bindings.bound.steps().zip(matmuls) {
+            commands.extend(marks.next());
             let own = dispatches.by_ref().take(step.len());
             if let Some(ready) = matmul {
                 own.for_each(drop);
@@ -94,7 +97,30 @@ impl Gpu {
                 });
             }
         }
+        commands.extend(marks);
         Ok(commands)
+    }
+
+    /// Runs all steps one by one, waits for them, and notes when each began and ended, in nanoseconds from the start of the first one: the time of a step has that of its launch in it.
+    fn give_timed(&self, commands: &[Command<'_>], marks: &[Event], times: &Times<'_, Gpu>) -> Result<()> {
+        let context = &self.context;
+        self.checked("running steps one by one", context.commands(commands))?;
+        let [first, .., last] = marks else { return Ok(()) };
+        self.checked("waiting for a run", last.wait())?;
+        let since = |mark: &Event| Ok((f64::from(mark.since(first)?) * 1e6) as u64);
+        let ends = marks[1..].iter().map(since).collect::<Outcome<Vec<u64>>>();
+        let ends = self.checked("reading the times of steps", ends)?;
+        let starts = std::iter::once(&0).chain(&ends);
+        let notes: Vec<u8> =
+            starts.zip(&ends).flat_map(|(from, to)| [*from, *to]).flat_map(u64::to_ne_bytes).collect();
+        self.send(times.notes.part(0, notes.len()), &notes)
+    }
+
+    /// Events around the steps, where their times are asked for.
+    fn marks(&self, work: &Submission<'_, Gpu>) -> Result<Vec<Event>> {
+        let count = work.times.as_ref().map_or(0, |times| times.busy.len() + 1);
+        let marks: Outcome<Vec<Event>> = (0..count).map(|_| self.context.timed_event()).collect();
+        self.checked("events", marks)
     }
 
     /// Gives the device all steps, and the copies of what comes back.
@@ -105,15 +131,20 @@ impl Gpu {
         self.alive()?;
         let what = format_args!("running {:?}", work.name);
         let Link { ran, graph, matmuls } = link;
-        if let Some(graph) = graph {
+        if let Some(graph) = graph
+            && work.times.is_none()
+        {
             self.checked(what, self.context.replay(graph))?;
         } else {
             let matmuls = match matmuls {
                 Some(ready) => ready,
                 none => none.insert(self.matmuls(&work.bindings)?),
             };
-            let commands = self.commands(&work.bindings, matmuls)?;
-            if *ran {
+            let marks = self.marks(&work)?;
+            let commands = self.commands(&work.bindings, matmuls, &marks)?;
+            if let Some(times) = &work.times {
+                self.give_timed(&commands, &marks, times)?;
+            } else if *ran {
                 let recorded = self.checked(what, self.context.capture(&commands))?;
                 self.checked(what, self.context.replay(graph.insert(recorded)))?;
             } else {

@@ -191,6 +191,7 @@ functions! {
     event_destroy = "cuEventDestroy_v2", "hipEventDestroy" (event: Handle);
     event_record = "cuEventRecord", "hipEventRecord" (event: Handle, stream: Handle);
     event_wait = "cuEventSynchronize", "hipEventSynchronize" (event: Handle);
+    event_elapsed = "cuEventElapsedTime", "hipEventElapsedTime" (millis: *mut f32, from: Handle, to: Handle);
     module_load = "cuModuleLoadData", "hipModuleLoadData" (module: *mut Handle, image: *const c_void);
     module_unload = "cuModuleUnload", "hipModuleUnload" (module: Handle);
     module_function = "cuModuleGetFunction", "hipModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);

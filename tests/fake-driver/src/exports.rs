@@ -233,10 +233,12 @@ exports! {
     [Cuda cuStreamDestroy_v2, Hip hipStreamDestroy] (stream: Handle) |vendor| here(vendor, |context| context.drop_stream(id(stream)));
     [Cuda cuStreamSynchronize, Hip hipStreamSynchronize] (stream: Handle) |vendor| here(vendor, |context| context.wait(id(stream), None));
     [Cuda cuCtxSynchronize, Hip hipDeviceSynchronize] () |vendor| here(vendor, |context| context.wait_all());
-    [Cuda cuEventCreate, Hip hipEventCreateWithFlags] (to: *mut Handle, _flags: c_uint) |vendor|
-        make(vendor, to, |context, new| { context.add(new, Thing::Event); Ok(()) });
+    [Cuda cuEventCreate, Hip hipEventCreateWithFlags] (to: *mut Handle, flags: c_uint) |vendor|
+        make(vendor, to, |context, new| { context.add(new, Thing::Event { is_timed: flags & 2 == 0, passed: None }); Ok(()) });
     [Cuda cuEventDestroy_v2, Hip hipEventDestroy] (event: Handle) |vendor|
-        here(vendor, |context| context.remove(id(event), |thing| matches!(thing, Thing::Event)));
+        here(vendor, |context| context.remove(id(event), |thing| matches!(thing, Thing::Event { .. })));
+    [Cuda cuEventElapsedTime, Hip hipEventElapsedTime] (to: *mut f32, from: Handle, until: Handle) |vendor|
+        here(vendor, |context| give(to, context.elapsed(id(from), id(until))?));
     [Cuda cuEventRecord, Hip hipEventRecord] (event: Handle, stream: Handle) |vendor| here(vendor, |context| {
         context.thing(id(event))?;
         context.give(id(stream), Work::Event(id(event)))

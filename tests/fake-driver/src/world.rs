@@ -23,6 +23,7 @@ pub mod code {
     pub const INVALID_HANDLE: i32 = 400;
     pub const ILLEGAL_STATE: i32 = 401;
     pub const NOT_FOUND: i32 = 500;
+    pub const NOT_READY: i32 = 600;
     pub const ILLEGAL_ADDRESS: i32 = 700;
     pub const OUT_OF_RESOURCES: i32 = 701;
     pub const MISALIGNED: i32 = 716;
@@ -86,7 +87,11 @@ struct Stream {
 /// What a handle stands for besides streams.
 #[derive(Debug, Clone)]
 pub enum Thing {
-    Event,
+    /// Whether it takes the time, and when the device was last past it.
+    Event {
+        is_timed: bool,
+        passed: Option<u64>,
+    },
     Module(String, Arc<Code>),
     /// Of which module, what, and how much workgroup memory a launch may give.
     Function(u64, Arc<Code>, u64),
@@ -111,6 +116,8 @@ pub struct Context {
     things: HashMap<u64, Thing>,
     /// Why nothing works any more.
     broken: Option<Rejected>,
+    /// How much work it did: its clock.
+    clock: u64,
 }
 
 /// A vendor's driver.
@@ -447,7 +454,7 @@ impl Context {
 
     /// Waits for an event: for the stream that it is pending in.
     pub fn wait_event(&mut self, event: u64) -> Outcome<()> {
-        if !matches!(self.thing(event)?, Thing::Event) {
+        if !matches!(self.thing(event)?, Thing::Event { .. }) {
             return reject(code::INVALID_HANDLE, "the handle is of something else");
         }
         let is = |work: &Work| matches!(work, Work::Event(e) if *e == event);
@@ -456,12 +463,25 @@ impl Context {
         last.map_or(Ok(()), |stream| self.wait(stream, Some(event)))
     }
 
+    /// Milliseconds from one event to another: each piece of work takes a microsecond.
+    pub fn elapsed(&self, from: u64, to: u64) -> Outcome<f32> {
+        let when = |event: u64| match self.thing(event)? {
+            Thing::Event { is_timed: true, passed: Some(when) } => Ok(when),
+            Thing::Event { is_timed: true, .. } => {
+                reject(code::NOT_READY, "the device is not past the event")
+            }
+            _ => reject(code::INVALID_HANDLE, "the handle is of something else than an event with times"),
+        };
+        Ok((when(to)? as f32 - when(from)? as f32) / 1000.0)
+    }
+
     pub fn wait_all(&mut self) -> Outcome<()> {
         let streams: Vec<u64> = self.streams.keys().copied().collect();
         streams.into_iter().try_for_each(|stream| self.wait(stream, None))
     }
 
     fn do_work(&mut self, work: &Work) -> Outcome<()> {
+        self.clock += 1;
         let gone = |r: Rejected| Rejected { code: code::ILLEGAL_ADDRESS, ..r };
         match work {
             Work::Fill { to, bytes, value } => {
@@ -496,7 +516,11 @@ impl Context {
             }
             Work::Launch { code, groups, arguments } => self.launch(code, *groups, arguments)?,
             Work::Multiply(product) => self.multiply(product)?,
-            Work::Event(_) => {}
+            Work::Event(event) => {
+                if let Some(Thing::Event { passed, .. }) = self.things.get_mut(event) {
+                    *passed = Some(self.clock);
+                }
+            }
         }
         Ok(())
     }

@@ -19,3 +19,4 @@ mod prologues;
 mod rejections;
 mod threads;
 mod tiles;
+mod timing;
