@@ -379,7 +379,7 @@ impl Builder {
         self.inst(Inst::Load(buffer, index))
     }
 
-    /// `count` neighbouring elements of a buffer that is only read, from one on whose number is a multiple of `count` (one of [`WIDTHS`](crate::ir::WIDTHS)).
+    /// `count` neighbouring elements of a buffer, from one on whose number is a multiple of `count` (one of [`WIDTHS`](crate::ir::WIDTHS)).
     pub fn load_wide(&mut self, buffer: Buffer, index: Value, count: usize) -> Vec<Value> {
         let ty = Ty::of(self.kernel.buffers[buffer.index()].dtype);
         let here = (self.depth(), self.depth());
@@ -396,6 +396,11 @@ impl Builder {
     /// Writes an element of a buffer.
     pub fn store(&mut self, buffer: Buffer, index: Value, value: Value) {
         self.push(Stmt::Store { buffer, index, value });
+    }
+
+    /// Writes neighbouring elements of a buffer, from one on whose number is a multiple of how many they are (one of [`WIDTHS`](crate::ir::WIDTHS)).
+    pub fn store_wide(&mut self, buffer: Buffer, index: Value, values: Vec<Value>) {
+        self.push(Stmt::StoreWide { buffer, index, values });
     }
 
     /// Writes an element of workgroup memory.

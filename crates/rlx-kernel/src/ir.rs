@@ -293,7 +293,7 @@ pub enum Inst {
     LoadShared(Shared, Value),
 }
 
-/// How many elements [`Stmt::LoadWide`] may read.
+/// How many elements [`Stmt::LoadWide`] may read, and [`Stmt::StoreWide`] may write.
 pub const WIDTHS: [usize; 2] = [4, 8];
 
 /// A statement.
@@ -301,7 +301,7 @@ pub const WIDTHS: [usize; 2] = [4, 8];
 pub enum Stmt {
     /// Computes a value.
     Let(Value, Inst),
-    /// Reads neighbouring elements of a buffer that is only read, as many as there are values ([`WIDTHS`]), from one on whose number is a multiple of
+    /// Reads neighbouring elements of a buffer, as many as there are values ([`WIDTHS`]), from one on whose number is a multiple of
     /// that. A device may read all of them by one access.
     LoadWide {
         /// What they are.
@@ -321,6 +321,16 @@ pub enum Stmt {
         index: Value,
         /// What.
         value: Value,
+    },
+    /// Writes neighbouring elements of a buffer, each rounded to its element type, as many as there are values ([`WIDTHS`]), from one on whose number is a
+    /// multiple of that. A device may write all of them by one access.
+    StoreWide {
+        /// Where to.
+        buffer: Buffer,
+        /// The first element.
+        index: Value,
+        /// What.
+        values: Vec<Value>,
     },
     /// Writes an element of workgroup memory.
     StoreShared {

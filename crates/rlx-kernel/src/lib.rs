@@ -35,5 +35,5 @@ pub mod verify;
 pub use ir::Kernel;
 pub use schedule::{Arg, Launch, UniformArg};
 pub use stored::Launches;
-pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid, step_variants};
+pub use target::{DeviceLimits, KernelTarget, TypeSupport, WideAccess, compile_step, grid, step_variants};
 pub use text::KernelHash;

@@ -265,6 +265,10 @@ fn mark(stmts: &[Stmt], used: &mut [bool]) {
                 need(*index, used);
                 need(*value, used);
             }
+            Stmt::StoreWide { index, values, .. } => {
+                need(*index, used);
+                values.iter().for_each(|&v| need(v, used));
+            }
             Stmt::MergeBits { index, mask, bits, .. } => {
                 need(*index, used);
                 need(*mask, used);
@@ -321,6 +325,9 @@ fn rename(stmts: &mut Vec<Stmt>, used: &[bool], map: &mut [Value], values: &mut 
             Stmt::Store { index, value, .. } | Stmt::StoreShared { index, value, .. } => {
                 *index = map[index.index()];
                 *value = map[value.index()];
+            }
+            Stmt::StoreWide { index, values, .. } => {
+                values.iter_mut().chain([index]).for_each(|v| *v = map[v.index()]);
             }
             Stmt::MergeBits { index, mask, bits, .. } => {
                 for v in [index, mask, bits] {

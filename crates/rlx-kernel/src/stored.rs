@@ -244,6 +244,7 @@ enum Line {
     End,
     Barrier,
     Fail(u32, Value),
+    StoreWide(Buffer, Value, Vec<Value>),
 }
 
 /// Enters extents in the list as they come.
@@ -428,6 +429,7 @@ fn write(stmts: &[Stmt], lines: &mut Vec<Line>) {
             Stmt::LoadWide { values, buffer, index } => Line::LoadWide(values.clone(), *buffer, *index),
             Stmt::Set(var, v) => Line::Set(*var, *v),
             Stmt::Store { buffer, index, value } => Line::Store(*buffer, *index, *value),
+            Stmt::StoreWide { buffer, index, values } => Line::StoreWide(*buffer, *index, values.clone()),
             Stmt::StoreShared { shared, index, value } => Line::StoreShared(*shared, *index, *value),
             Stmt::MergeBits { buffer, index, mask, bits } => Line::MergeBits(*buffer, *index, *mask, *bits),
             Stmt::Barrier => Line::Barrier,
@@ -471,6 +473,9 @@ fn read(lines: &[Line]) -> Option<Vec<Stmt>> {
             }
             Line::Set(var, v) => Stmt::Set(var, v),
             Line::Store(buffer, index, value) => Stmt::Store { buffer, index, value },
+            Line::StoreWide(buffer, index, ref values) => {
+                Stmt::StoreWide { buffer, index, values: values.clone() }
+            }
             Line::StoreShared(shared, index, value) => Stmt::StoreShared { shared, index, value },
             Line::MergeBits(buffer, index, mask, bits) => Stmt::MergeBits { buffer, index, mask, bits },
             Line::Barrier => Stmt::Barrier,

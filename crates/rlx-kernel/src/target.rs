@@ -13,6 +13,36 @@ use crate::ir::Kernel;
 use crate::schedule::{self, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
 use crate::verify;
 
+/// Which neighbouring elements a language accesses together ([`Stmt::LoadWide`](crate::ir::Stmt::LoadWide), [`Stmt::StoreWide`](crate::ir::Stmt::StoreWide));
+/// elsewhere each is accessed by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WideAccess {
+    /// Elements of 32 bits of buffers that are only read.
+    ReadWords,
+    /// Elements of 32 bits and floats of 16.
+    All,
+}
+
+impl WideAccess {
+    /// Whether elements of a type are read together, of a buffer that is only read or of another one.
+    pub fn reads(self, dtype: DType, only_read: bool) -> bool {
+        match self {
+            WideAccess::ReadWords => dtype.bits() == 32 && only_read,
+            WideAccess::All => WideAccess::is_known(dtype),
+        }
+    }
+
+    /// Whether elements of a type are written together.
+    pub fn writes(self, dtype: DType) -> bool {
+        self == WideAccess::All && WideAccess::is_known(dtype)
+    }
+
+    /// Whether any language accesses several elements of a type together.
+    pub fn is_known(dtype: DType) -> bool {
+        dtype.bits() == 32 || dtype.bits() == 16 && dtype.is_float()
+    }
+}
+
 /// Which types and functions a device's language has. What it lacks is emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TypeSupport {
@@ -26,8 +56,8 @@ pub struct TypeSupport {
     pub int16: bool,
     /// A mathematical library accurate to a few units in the last place.
     pub math: bool,
-    /// Neighbouring elements of 32 bits that are read together ([`Stmt::LoadWide`](crate::ir::Stmt::LoadWide)); elsewhere they are read one by one.
-    pub wide: bool,
+    /// Which neighbouring elements are accessed together.
+    pub wide: WideAccess,
     /// A compiler that keeps what comparisons say of NaN. Microsoft's for HLSL writes `!(x < y)` as `x >= y`, which is another thing when either is
     /// NaN, and offers no way to forbid it.
     pub nan_order: bool,
@@ -41,7 +71,7 @@ impl TypeSupport {
         narrow: true,
         int16: true,
         math: true,
-        wide: false,
+        wide: WideAccess::All,
         nan_order: true,
     };
     /// What every WGSL implementation has: 32-bit types.
@@ -51,7 +81,7 @@ impl TypeSupport {
         narrow: false,
         int16: false,
         math: false,
-        wide: true,
+        wide: WideAccess::ReadWords,
         nan_order: true,
     };
     /// What WGSL has with the extension for 16-bit integers.
@@ -63,7 +93,7 @@ impl TypeSupport {
         narrow: true,
         int16: true,
         math: false,
-        wide: false,
+        wide: WideAccess::All,
         nan_order: true,
     };
 }
@@ -141,9 +171,14 @@ impl KernelTarget {
         let mut variants = schedule::variants(step)?;
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
-            if self.is_processor
-                && let Some(at) = processors_own(&variants)
-            {
+            let own = match self.is_processor {
+                true => processors_own(&variants),
+                false if self.types.wide == WideAccess::All => {
+                    variants.iter().position(|v| v.computes_neighbours())
+                }
+                false => None,
+            };
+            if let Some(at) = own {
                 variants[..=at].rotate_right(1);
             }
         } else {

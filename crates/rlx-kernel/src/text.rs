@@ -88,6 +88,10 @@ fn write_block(f: &mut dyn Write, k: &Kernel, stmts: &[Stmt], depth: usize) -> f
             }
             Stmt::Set(var, v) => writeln!(f, "m{} = {v}", var.0)?,
             Stmt::Store { buffer, index, value } => writeln!(f, "store b{}[{index}] = {value}", buffer.0)?,
+            Stmt::StoreWide { buffer, index, values } => {
+                let values: Vec<String> = values.iter().map(Value::to_string).collect();
+                writeln!(f, "store b{}[{index}..] = {}", buffer.0, values.join(", "))?
+            }
             Stmt::StoreShared { shared, index, value } => {
                 writeln!(f, "store s{}[{index}] = {value}", shared.0)?
             }

@@ -113,6 +113,7 @@ impl Verifier<'_> {
                 }
                 self.expect(*value, Ty::of(b.dtype), "stored value")?;
             }
+            Stmt::StoreWide { buffer, index, values } => self.store_wide(*buffer, *index, values)?,
             Stmt::StoreShared { shared, index, value } => {
                 let Some(s) = self.kernel.shared.get(shared.index()) else {
                     return self.fault(format!("workgroup memory s{} is unknown", shared.0));
@@ -166,7 +167,7 @@ impl Verifier<'_> {
         let Some(b) = self.kernel.buffers.get(buffer.index()) else {
             return self.fault(format!("buffer b{} is unknown", buffer.0));
         };
-        if b.access != Access::Read {
+        if b.access == Access::Atomic {
             return self
                 .fault(format!("neighbours are read of {}, which is declared {:?}", b.name, b.access));
         }
@@ -179,6 +180,19 @@ impl Verifier<'_> {
             self.uniform[v.index()] = self.uniform[index.index()];
         }
         Ok(())
+    }
+
+    fn store_wide(&self, buffer: Buffer, index: Value, values: &[Value]) -> Result<()> {
+        self.expect(index, Ty::I32, "index")?;
+        if !WIDTHS.contains(&values.len()) {
+            return self.fault(format!("{} elements are written together", values.len()));
+        }
+        match self.kernel.buffers.get(buffer.index()) {
+            Some(b) if b.access == Access::Write => {
+                values.iter().try_for_each(|&v| self.expect(v, Ty::of(b.dtype), "stored value"))
+            }
+            _ => self.fault(format!("neighbours are written to b{}, which is not declared so", buffer.0)),
+        }
     }
 
     fn shared_index(&self, index: Value, len: u32) -> Result<()> {

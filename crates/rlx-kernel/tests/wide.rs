@@ -15,7 +15,7 @@ use rlx_kernel::build::Builder;
 use rlx_kernel::interp::{Binding, Executable, Pools, dispatch};
 use rlx_kernel::ir::{Access, Stmt};
 use rlx_kernel::render::{WgslOptions, wgsl};
-use rlx_kernel::{Kernel, KernelTarget, Launches, compile_step, step_variants, verify::verify};
+use rlx_kernel::{Kernel, KernelTarget, Launches, WideAccess, compile_step, step_variants, verify::verify};
 
 fn processor() -> KernelTarget {
     KernelTarget { is_processor: true, ..words() }
@@ -154,8 +154,8 @@ fn neighbours_read_together_change_no_bit() {
                 *seen.entry(name.clone()).or_insert(0) += 1;
                 any = true;
                 for kernel in kernels(&module, &target, variant) {
-                    assert_eq!(reads_together(&kernel), target.types.wide, "{name}\n{what}");
-                    if target.types.wide && seen[name] < 20 {
+                    assert!(reads_together(&kernel), "{name}\n{what}");
+                    if target.types.wide == WideAccess::ReadWords && seen[name] < 20 {
                         parses(&kernel);
                     }
                 }
@@ -236,5 +236,5 @@ fn where_they_begin_and_how_many_they_are_is_checked() {
     assert!(run(4, 8).unwrap_err().to_string().contains("together from number 4"));
     assert!(run(16, 4).unwrap_err().to_string().contains("of 16 f32 elements"));
     assert!(verify(&reader(Access::Read, 0, 3)).unwrap_err().to_string().contains("3 elements"));
-    assert!(verify(&reader(Access::Write, 0, 4)).unwrap_err().to_string().contains("declared Write"));
+    assert!(verify(&reader(Access::Write, 0, 4)).is_ok(), "what is written over an operand reads it so");
 }

@@ -1,7 +1,7 @@
 //! What a code object has, as launches see it.
 
 use rlx_kernel::Kernel;
-use rlx_kernel::ir::BufferDecl;
+use rlx_kernel::ir::{BufferDecl, Stmt};
 use rlx_tile::Program;
 
 /// What a code object has: a kernel, or a tile program.
@@ -45,11 +45,19 @@ impl Code {
         }
     }
 
-    /// What the address of a buffer must be a multiple of: an element, or what lanes copy at once.
+    /// What the address of a buffer must be a multiple of: an element, or what lanes access at once.
     pub fn align(&self, decl: &BufferDecl) -> u64 {
         match self {
+            Code::Kernel(kernel) if accesses_together(kernel) => 16,
             Code::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
             Code::Tiles(_) => 16,
         }
     }
+}
+
+/// Whether a kernel accesses neighbouring elements together.
+fn accesses_together(kernel: &Kernel) -> bool {
+    let mut together = false;
+    kernel.for_each_stmt(&mut |s| together |= matches!(s, Stmt::LoadWide { .. } | Stmt::StoreWide { .. }));
+    together
 }

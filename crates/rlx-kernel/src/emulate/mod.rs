@@ -7,7 +7,7 @@
 //!   atomically, so that neighbours may write at the same time (`narrow.rs`);
 //! - elementary functions that the device has not become those of [`rlx_math`] (`lanes.rs`, `math.rs`), so that they are as
 //!   accurate on every device;
-//! - neighbouring elements that are read together ([`Stmt::LoadWide`]) are read one after the other where the language has no such access;
+//! - neighbouring elements that are accessed together ([`Stmt::LoadWide`], [`Stmt::StoreWide`]) are accessed one after the other where the language has no such access;
 //! - comparisons of floats by order say by bits that neither is NaN, where the device's compiler would not keep it.
 //!
 //! binary64 is not emulated: a kernel that computes in it is rejected. Elements of 4 bits are packed into
@@ -22,7 +22,9 @@ use rlx_ir::DType;
 use rlx_math::Form;
 
 use crate::build::Builder;
-use crate::ir::{Access, BinOp, Buffer, Cmp, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var};
+use crate::ir::{
+    Access, BinOp, Buffer, BufferDecl, Cmp, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var,
+};
 use crate::schedule::elementwise::is_nan;
 use crate::schedule::{Scheduled, reject};
 use crate::target::TypeSupport;
@@ -185,6 +187,7 @@ impl Emulator<'_> {
                 let (index, rep) = (self.one(*index), self.rep(*value));
                 self.store(*buffer, index, rep)?;
             }
+            Stmt::StoreWide { buffer, index, values } => self.store_wide(*buffer, *index, values)?,
             Stmt::StoreShared { shared, index, value } => {
                 let (index, rep) = (self.one(*index), self.rep(*value));
                 match (self.shared[shared.index()], rep) {
@@ -257,8 +260,9 @@ impl Emulator<'_> {
 
     /// Neighbours, by one access where the device has that and elements are as they are stored.
     fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value) {
-        let (dtype, index) = (self.old.buffers[buffer.index()].dtype, self.one(index));
-        if self.types.wide && dtype.bits() == 32 {
+        let index = self.one(index);
+        let &BufferDecl { dtype, access, .. } = &self.old.buffers[buffer.index()];
+        if self.types.wide.reads(dtype, access == Access::Read) {
             let read = self.b.load_wide(buffer, index, values.len());
             for (v, read) in values.iter().zip(read) {
                 self.values[v.index()] = Some(Rep::One(read));
@@ -270,6 +274,21 @@ impl Emulator<'_> {
             let at = self.b.add(index, away);
             self.values[v.index()] = Some(self.load(buffer, at));
         }
+    }
+
+    fn store_wide(&mut self, buffer: Buffer, index: Value, values: &[Value]) -> Scheduled<()> {
+        let index = self.one(index);
+        if self.types.wide.writes(self.old.buffers[buffer.index()].dtype) {
+            let values = values.iter().map(|&v| self.one(v)).collect();
+            self.b.store_wide(buffer, index, values);
+            return Ok(());
+        }
+        for (i, &v) in values.iter().enumerate() {
+            let away = self.b.int(i as i32);
+            let (at, rep) = (self.b.add(index, away), self.rep(v));
+            self.store(buffer, at, rep)?;
+        }
+        Ok(())
     }
 
     fn inst(&mut self, inst: &Inst) -> Scheduled<Rep> {

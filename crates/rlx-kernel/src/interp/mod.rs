@@ -210,6 +210,9 @@ impl<'a> Machine<'a> {
                 }
                 self.count_buffer(*buffer, (dtype.bits(), 1), *index, mask);
             }
+            Stmt::StoreWide { buffer, index, values } => {
+                return self.store_wide(*buffer, *index, values, mask);
+            }
             Stmt::StoreShared { shared, index, value } => {
                 for l in lanes() {
                     self.shared.store(*shared, self.int_at(*index, l), self.at(*value, l), l)?;
@@ -265,19 +268,41 @@ impl<'a> Machine<'a> {
     fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value, mask: &[bool]) -> Step {
         let (dtype, count) = (self.kernel.buffers[buffer.index()].dtype, values.len());
         for l in (0..mask.len()).filter(|&l| mask[l]) {
-            let first = self.int_at(index, l);
-            let binding = &self.bindings[buffer.index()];
-            let last = binding.element(first.saturating_add(count as i32 - 1), dtype)?;
-            if binding.element(first, dtype)? % count != 0 {
-                return Err(format!("{count} elements are read together from number {first} on"));
-            }
-            for (i, v) in values.iter().enumerate() {
-                let element = last + 1 - count + i;
+            let (first, who) = (self.first_of(buffer, index, (count, l))?, self.invocation(l));
+            for (element, v) in (first..).zip(values) {
+                self.users[buffer.index()].read(element, who)?;
+                let binding = &self.bindings[buffer.index()];
                 self.values[v.index() * self.lanes + l] = self.pools.load(binding, element, dtype);
             }
         }
         self.count_buffer(buffer, (dtype.bits(), count), index, mask);
         Ok(())
+    }
+
+    fn store_wide(&mut self, buffer: Buffer, index: Value, values: &[Value], mask: &[bool]) -> Step {
+        let (dtype, count) = (self.kernel.buffers[buffer.index()].dtype, values.len());
+        for l in (0..mask.len()).filter(|&l| mask[l]) {
+            let (first, who) = (self.first_of(buffer, index, (count, l))?, self.invocation(l));
+            for (element, &v) in (first..).zip(values) {
+                self.users[buffer.index()].write(element, who)?;
+                let bits = self.at(v, l);
+                self.pools.store(&self.bindings[buffer.index()], element, dtype, bits);
+            }
+        }
+        self.count_buffer(buffer, (dtype.bits(), count), index, mask);
+        Ok(())
+    }
+
+    /// The first of `count` elements that a lane accesses together: all of them are there, and its number is a multiple of how many they are.
+    fn first_of(&self, buffer: Buffer, index: Value, (count, lane): (usize, usize)) -> Result<usize, String> {
+        let (dtype, index) = (self.kernel.buffers[buffer.index()].dtype, self.int_at(index, lane));
+        let binding = &self.bindings[buffer.index()];
+        binding.element(index.saturating_add(count as i32 - 1), dtype)?;
+        let first = binding.element(index, dtype)?;
+        if first % count != 0 {
+            return Err(format!("{count} elements are accessed together from number {index} on"));
+        }
+        Ok(first)
     }
 
     fn repeat(

@@ -6,7 +6,9 @@ use std::fmt::Write;
 use rlx_ir::{DType, Result};
 use rlx_math::Form;
 
-use super::{Dialect, Names, comparison, float_literal, operator, reject, var_name, write_body};
+use super::{
+    Dialect, Names, c_wide as wide, comparison, float_literal, operator, reject, var_name, write_body,
+};
 use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Ty, UnOp, Value};
 
 /// How one dialect writes what the others write differently. Before kernels, each has the types `u8`, `u16`, `u32`, `u64` and `i64`, and
@@ -93,7 +95,7 @@ pub(super) fn shared(kernel: &Kernel, shared: &str) -> String {
 }
 
 /// The type that values of `ty` have.
-fn ty(ty: Ty) -> &'static str {
+pub(super) fn ty(ty: Ty) -> &'static str {
     match ty {
         Ty::Bool => "bool",
         Ty::I32 => "int",
@@ -102,6 +104,25 @@ fn ty(ty: Ty) -> &'static str {
         Ty::U64 => "u64",
         Ty::F32 => "float",
         Ty::F64 => "double",
+    }
+}
+
+/// The value of an element of a buffer of `dtype`.
+pub(super) fn loaded(dtype: DType, element: String) -> String {
+    match dtype {
+        DType::F16 => format!("from_half({element})"),
+        DType::BF16 => format!("from_brain({element})"),
+        DType::Bool => format!("({element} != 0)"),
+        _ => element,
+    }
+}
+
+/// What an element of a buffer of `dtype` becomes by a value.
+pub(super) fn stored(dtype: DType, value: &str) -> String {
+    match dtype {
+        DType::F16 => format!("to_half({value})"),
+        DType::BF16 => format!("to_brain({value})"),
+        _ => value.to_string(),
     }
 }
 
@@ -238,12 +259,7 @@ impl Dialect for C<'_> {
                 if self.kernel.buffers[b.index()].access == Access::Atomic {
                     return Ok(self.flavour.atomic_load(&element));
                 }
-                match self.dtype(b) {
-                    DType::F16 => format!("from_half({element})"),
-                    DType::BF16 => format!("from_brain({element})"),
-                    DType::Bool => format!("({element} != 0)"),
-                    _ => element,
-                }
+                loaded(self.dtype(b), element)
             }
             Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),
         })
@@ -253,20 +269,19 @@ impl Dialect for C<'_> {
         format!("const {} {name} = {value};", self.ty(ty))
     }
 
-    fn load_wide(&self, _: &[Value], _: Buffer, _: &str) -> Result<Vec<String>> {
-        reject(self.kernel, self.flavour.language(), "access to several elements")
+    fn load_wide(&self, values: &[Value], buffer: Buffer, index: &str) -> Result<Vec<String>> {
+        wide::load(self.kernel, self.flavour, values, (buffer, index))
+    }
+
+    fn store_wide(&self, buffer: Buffer, index: &str, values: &[String]) -> Result<Vec<String>> {
+        wide::store(self.kernel, self.flavour, (buffer, index), values)
     }
 
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {
         if self.kernel.buffers[buffer.index()].access == Access::Atomic {
             return reject(self.kernel, self.flavour.language(), "plain store into words that are shared");
         }
-        let value = match self.dtype(buffer) {
-            DType::F16 => format!("to_half({value})"),
-            DType::BF16 => format!("to_brain({value})"),
-            _ => value.to_string(),
-        };
-        Ok(format!("b{}[{index}] = {value};", buffer.0))
+        Ok(format!("b{}[{index}] = {};", buffer.0, stored(self.dtype(buffer), value)))
     }
 
     fn merge(&self, buffer: Buffer, index: &str, mask: &str, bits: &str) -> String {

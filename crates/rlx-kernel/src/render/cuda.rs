@@ -6,7 +6,7 @@ use std::fmt::Write;
 use rlx_ir::{DType, Result};
 
 use super::c::{self, Flavour, comment, element};
-use super::reject;
+use super::{c_wide, reject};
 use crate::ir::{Access, Const, Kernel, Ty};
 
 const TYPES: &str = "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
@@ -82,7 +82,8 @@ pub fn cuda_element(dtype: DType) -> Option<&'static str> {
 }
 
 fn write(kernel: &Kernel, entry: &str, conversions: &str) -> Result<String> {
-    let mut out = format!("// {}\n{}", comment(&kernel.name), prelude(conversions));
+    let wide = c_wide::prelude(kernel, FUNCTION, "");
+    let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), prelude(conversions));
     let _ = write!(
         out,
         "extern \"C\" __global__ void __launch_bounds__({}) {entry}(const int* __restrict__ u",

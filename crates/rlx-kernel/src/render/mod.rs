@@ -11,6 +11,7 @@
 //! first the step number, the axis, and the offending value (an `i32`).
 
 mod c;
+mod c_wide;
 mod cuda;
 mod msl;
 mod wgsl;
@@ -47,6 +48,8 @@ trait Dialect {
     fn declare(&self, ty: Ty, name: &str, value: &str) -> String;
     /// Lines that read neighbouring elements; an error where the language reads them one by one only.
     fn load_wide(&self, values: &[Value], buffer: Buffer, index: &str) -> Result<Vec<String>>;
+    /// Statements that write `values` from the element `index` on.
+    fn store_wide(&self, buffer: Buffer, index: &str, values: &[String]) -> Result<Vec<String>>;
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String>;
     /// The element of workgroup memory.
     fn shared(&self, shared: Shared, index: &str) -> String {
@@ -117,6 +120,13 @@ fn write_block(
             }
             Stmt::Set(var, v) => format!("{} = {};", var_name(*var), name(*v)),
             Stmt::Store { buffer, index, value } => d.store(*buffer, &name(*index), &name(*value))?,
+            Stmt::StoreWide { buffer, index, values } => {
+                let values: Vec<String> = values.iter().map(|&v| name(v)).collect();
+                for line in d.store_wide(*buffer, &name(*index), &values)? {
+                    indented(out, depth, &line);
+                }
+                continue;
+            }
             Stmt::StoreShared { shared, index, value } => {
                 format!("{} = {};", d.shared(*shared, &name(*index)), name(*value))
             }

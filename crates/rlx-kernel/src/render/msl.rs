@@ -14,7 +14,7 @@ use std::fmt::Write;
 use rlx_ir::{DType, Result};
 
 use super::c::{self, Flavour, comment};
-use super::reject;
+use super::{c_wide, reject};
 use crate::ir::{Access, BufferDecl, Const, Kernel, Ty};
 
 const PRELUDE: &str = "\
@@ -42,7 +42,8 @@ inline u64 to_ulong(float x) { return saturated<u64>(x, 0.0f, 184467440737095516
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that the language lacks.
 pub fn msl(kernel: &Kernel, entry: &str) -> Result<String> {
-    let mut out = format!("// {}\n{}", comment(&kernel.name), msl_prelude());
+    let wide = c_wide::prelude(kernel, "inline", "device ");
+    let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), msl_prelude());
     let _ = write!(
         out,
         "[[max_total_threads_per_threadgroup({})]] kernel void {entry}(\n    constant int* u [[buffer(0)]]",

@@ -247,6 +247,10 @@ impl Dialect for Wgsl<'_> {
         Ok(wide.lines(values, ty, &read))
     }
 
+    fn store_wide(&self, _: Buffer, _: &str, _: &[String]) -> Result<Vec<String>> {
+        reject(self.kernel, "WGSL", "store of several elements")
+    }
+
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {
         let value = if self.is_short(buffer) { format!("u16({value})") } else { value.to_string() };
         Ok(format!("{} = {value};", self.element(buffer, index)))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlx_ir::lir::Operand;
-use rlx_ir::{DType, Extent, Graph, NodeId, Op};
+use rlx_ir::{DType, Extent, Graph, NodeId};
 
 use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
 use crate::build::Builder;
@@ -96,10 +96,7 @@ impl<'a> Cx<'a> {
     }
 
     pub fn operand(&self, arg: Arg) -> &'a Operand {
-        match arg {
-            Arg::Input(i) => &self.step.inputs[i],
-            Arg::Output(i) => &self.step.outputs[i],
-        }
+        self.step.operand(arg)
     }
 
     /// A number of the step as a value: 0 and 1 are part of the kernel, everything else is a uniform.
@@ -422,10 +419,5 @@ impl<'a> Cx<'a> {
     /// The element type of a node of the body.
     pub fn dtype(&self, node: NodeId) -> DType {
         self.graph().shape(node).dtype()
-    }
-
-    /// Whether the body holds nothing but inputs and elementwise ops.
-    pub fn body_is_elementwise(&self) -> bool {
-        self.graph().nodes().iter().all(|n| n.op.is_elementwise() || matches!(n.op, Op::Input { .. }))
     }
 }

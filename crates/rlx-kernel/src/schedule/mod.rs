@@ -168,6 +168,14 @@ impl StepDesc {
         self.inputs.iter().enumerate().any(over)
     }
 
+    /// An operand of the step.
+    pub(crate) fn operand(&self, arg: Arg) -> &Operand {
+        match arg {
+            Arg::Input(i) => &self.inputs[i],
+            Arg::Output(i) => &self.outputs[i],
+        }
+    }
+
     /// The type elements of `dtype` are loaded and stored as.
     pub(crate) fn stored(&self, dtype: DType) -> DType {
         if !self.raw {

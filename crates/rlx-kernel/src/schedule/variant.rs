@@ -36,6 +36,11 @@ impl Variant {
         matches!(self, Variant::Gemm(gemm, _) if gemm.reads_neighbours())
     }
 
+    /// Whether it computes several neighbours of a result at once, element by element.
+    pub fn computes_neighbours(self) -> bool {
+        matches!(self, Variant::Map(spread) if spread.width > 1)
+    }
+
     /// Whether workgroups of this kind are within a device's limits.
     pub fn fits(self, limits: &DeviceLimits) -> bool {
         match self {

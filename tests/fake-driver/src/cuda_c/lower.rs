@@ -57,6 +57,9 @@ impl Parser<'_> {
     }
 
     pub(super) fn lower(&mut self, expr: &Expr) -> Compiled<Value> {
+        if let Some(part) = self.part(expr) {
+            return Ok(part);
+        }
         match expr {
             Expr::Int(n, suffix) => {
                 let ty = match suffix.as_str() {
@@ -241,6 +244,11 @@ impl Parser<'_> {
     }
 
     pub(super) fn call_one(&mut self, name: &str, argument: &Expr) -> Compiled<Value> {
+        if let Some(part) = self.part(argument)
+            && matches!(name, "from_half" | "from_brain" | "__uint_as_float")
+        {
+            return Ok(part);
+        }
         // What is loaded as 16 bits is a float already.
         if matches!(name, "from_half" | "from_brain") {
             return match argument {

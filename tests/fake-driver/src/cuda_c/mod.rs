@@ -7,6 +7,7 @@
 mod lexer;
 mod lower;
 mod statements;
+mod wide;
 
 use std::collections::HashMap;
 
@@ -112,6 +113,8 @@ struct Parser<'t> {
     known: HashMap<(Ty, u64), Value>,
     /// Values by name, and the statements of each open block.
     names: HashMap<String, Value>,
+    /// Elements that were read together, by the name of what they are parts of.
+    parts: HashMap<String, Vec<Value>>,
     blocks: Vec<Vec<Stmt>>,
 }
 
@@ -128,7 +131,8 @@ impl<'t> Parser<'t> {
             body: Vec::new(),
         };
         let (constants, known, names) = (Vec::new(), HashMap::new(), HashMap::new());
-        Parser { tokens, at: 0, kernel, constants, known, names, blocks: vec![Vec::new()] }
+        let parts = HashMap::new();
+        Parser { tokens, at: 0, kernel, constants, known, names, parts, blocks: vec![Vec::new()] }
     }
 
     fn line(&self) -> usize {

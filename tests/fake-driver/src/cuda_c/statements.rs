@@ -86,7 +86,7 @@ impl Parser<'_> {
                 statement.next().is_some_and(|(t, _)| *t == Token::Name(name.to_owned()))
                     && statement.any(|(t, _)| *t == Token::Name(store.to_owned()))
             });
-            self.mentions(&load, name) || stored
+            self.mentions(&load, name) || stored || self.converts_together(name, conversion, store)
         };
         Ok(match element {
             "float" => DType::F32,
@@ -142,6 +142,8 @@ impl Parser<'_> {
                 self.expect("]")?;
                 self.kernel.shared.push(SharedDecl { ty, len });
             }
+            "const" if self.is_name("words4") || self.is_name("words2") => self.load_wide()?,
+            "write_16" | "write_8" => self.store_wide()?,
             "const" => {
                 let ty = self.ty()?;
                 let name = self.name()?.to_owned();

@@ -1,0 +1,222 @@
+//! Elementwise steps that compute several neighbours at once: the same bits as one by one, read and written together where, and only where, neighbours
+//! begin at multiples of how many they are.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use common::{apple, native, shorts, try_module, words};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Gen, difference, tolerance};
+use rlx_ir::{DType, Graph, LirModule, NodeId, Op, Shape};
+use rlx_kernel::build::Builder;
+use rlx_kernel::interp::{Binding, Executable, Pools, dispatch};
+use rlx_kernel::ir::{Access, Stmt};
+use rlx_kernel::render::{cuda, hip, msl};
+use rlx_kernel::{Kernel, KernelTarget, Launches, compile_step, step_variants, verify::verify};
+
+const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// A tensor that broadcasts to `dims`: all of it, or a row, a column or one element; now and then part of another one, or stored transposed.
+fn operand(
+    g: &mut Graph,
+    gen_: &mut Gen,
+    name: &str,
+    dims: [usize; 2],
+    dtype: DType,
+    values: &mut Bindings,
+) -> NodeId {
+    let own = match gen_.size(0..=6) {
+        0 => vec![dims[1]],
+        1 => vec![dims[0], 1],
+        2 => vec![1],
+        _ => dims.to_vec(),
+    };
+    if own.len() < 2 || own != dims || gen_.size(0..=2) > 0 {
+        values.set_input(name, gen_.value(dtype, &own, -2.0..2.0));
+        return g.input(name, Shape::new(&own, dtype));
+    }
+    if gen_.size(0..=1) == 0 {
+        let stored = [dims[1], dims[0]];
+        values.set_input(name, gen_.value(dtype, &stored, -2.0..2.0));
+        let x = g.input(name, Shape::new(&stored, dtype));
+        return g.try_add(Op::Transpose { perm: vec![1, 0] }, &[x]).unwrap();
+    }
+    let skipped = gen_.pick(&[1usize, 4, 8]);
+    let stored = [dims[0], dims[1] + skipped];
+    values.set_input(name, gen_.value(dtype, &stored, -2.0..2.0));
+    let x = g.input(name, Shape::new(&stored, dtype));
+    let op = Op::Slice {
+        starts: vec![0.into(), (skipped as i64).into()],
+        steps: vec![1, 1],
+        to: Shape::new(&dims, dtype).dims().to_vec(),
+    };
+    g.try_add(op, &[x]).unwrap()
+}
+
+/// Sums, products, activations and choices of some operands, the result in another type now and then.
+fn case(gen_: &mut Gen) -> (Graph, Bindings) {
+    let cols = gen_.pick(&[96usize, 128, 128, 200, 132, 100, 127, 256]);
+    let dims = [16_400usize.div_ceil(cols) + gen_.size(0..=3), cols];
+    let dtype = gen_.pick(&TYPES);
+    let (mut g, mut values) = (Graph::new("elements"), Bindings::default());
+    let whole = Shape::new(&dims, dtype);
+    values.set_input("x", gen_.value(dtype, &dims, -2.0..2.0));
+    let x = g.input("x", whole.clone());
+    let mut y = x;
+    for i in 0..gen_.size(1..=3) {
+        let other = operand(&mut g, gen_, &format!("o{i}"), dims, dtype, &mut values);
+        y = match gen_.size(0..=4) {
+            0 => g.binary(BinaryOp::Mul, y, other, whole.clone()),
+            1 => {
+                let less = g.try_add(Op::Compare(CmpOp::Lt), &[y, other]).unwrap();
+                g.try_add(Op::Where, &[less, x, y]).unwrap()
+            }
+            2 => {
+                let y = g.binary(BinaryOp::Sub, y, other, whole.clone());
+                g.activation(Activation::Relu, y, whole.clone())
+            }
+            _ => g.binary(BinaryOp::Add, y, other, whole.clone()),
+        };
+    }
+    if gen_.size(0..=2) == 0 {
+        y = g.try_add(Op::Cast { to: gen_.pick(&TYPES) }, &[y]).unwrap();
+    }
+    g.set_outputs(vec![y]);
+    (g, values)
+}
+
+fn bits(module: &Arc<LirModule>, target: &KernelTarget, wide: bool, values: &Bindings) -> Vec<u8> {
+    let choose = |variants: &[String]| {
+        let is = |name: &String| name.matches('x').count() == 2;
+        variants.iter().position(|name| is(name) == wide).unwrap_or(0)
+    };
+    let executable = Executable::choosing(Arc::clone(module), target, choose).unwrap();
+    executable.run(values).unwrap_or_else(|e| panic!("{e}"))[0].encode()
+}
+
+/// Whether a kernel reads, and writes, elements together.
+fn together(kernel: &Kernel) -> [bool; 2] {
+    let mut found = [false; 2];
+    kernel.for_each_stmt(&mut |s| {
+        found[0] |= matches!(s, Stmt::LoadWide { .. });
+        found[1] |= matches!(s, Stmt::StoreWide { .. });
+    });
+    found
+}
+
+#[test]
+fn neighbours_computed_together_change_no_bit() {
+    let (mut gen_, mut seen) = (Gen::new(31), HashMap::new());
+    for _ in 0..500 {
+        let (graph, values) = case(&mut gen_);
+        let oracle = oracle::evaluate(&graph, &values).unwrap();
+        let target = gen_.pick(&[0usize, 0, 1, 2, 3]);
+        let target = [native, apple, words, shorts][target]();
+        let module = try_module(&graph, &target).unwrap();
+        for step in &module.steps {
+            for (variant, name) in step_variants(step, &module, &target).unwrap().iter().enumerate() {
+                for launch in compile_step(step, &module, &target, variant).unwrap() {
+                    let [_, written] = together(&launch.kernel);
+                    let is_wide = name.matches('x').count() == 2;
+                    assert_eq!(
+                        written,
+                        is_wide && matches!(&*target.name, "native" | "apple"),
+                        "{name}\n{graph}"
+                    );
+                    *seen.entry((target.name.clone(), name.clone())).or_insert(0) += 1;
+                }
+            }
+        }
+        let (one, wide) = (bits(&module, &target, false, &values), bits(&module, &target, true, &values));
+        assert!(one == wide, "{} has other bits\n{graph}", target.name);
+        let first = Executable::new(Arc::clone(&module), &target).unwrap().run(&values).unwrap();
+        let dtype = graph.shape(graph.outputs[0]).dtype();
+        assert_eq!(difference(&oracle[0], &first[0], tolerance(dtype)), None, "{}\n{graph}", target.name);
+    }
+    for (target, name) in
+        [("native", "map256x1x4"), ("native", "map256x1x8"), ("apple", "map256x1x8"), ("words", "map256x1x4")]
+    {
+        let count = seen.get(&(target.to_owned(), name.to_owned()));
+        assert!(count.is_some_and(|&n| n >= 10), "{target} {name}: {seen:?}");
+    }
+}
+
+/// Whether a device with wide accesses takes them unmeasured for a step of these dimensions.
+#[test]
+fn they_are_taken_where_rows_are_whole_accesses() {
+    let first = |dims: [usize; 2], dtype: DType, transposed: bool, target: &KernelTarget| {
+        let mut g = Graph::new("sum");
+        let stored = if transposed { [dims[1], dims[0]] } else { dims };
+        let mut x = g.input("x", Shape::new(&stored, dtype));
+        if transposed {
+            x = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[x]).unwrap();
+        }
+        let bias = g.input("b", Shape::new(&[dims[1]], dtype));
+        let y = g.try_add(Op::Binary(BinaryOp::Add), &[x, bias]).unwrap();
+        g.set_outputs(vec![y]);
+        let module = try_module(&g, target).unwrap();
+        let step = module.steps.last().unwrap();
+        step_variants(step, &module, target).unwrap().remove(0)
+    };
+    let own = native();
+    assert_eq!(first([197, 768], DType::BF16, false, &own), "map256x1x8");
+    assert_eq!(first([197, 768], DType::F32, false, &own), "map256x1x4");
+    assert_eq!(first([197, 764], DType::BF16, false, &own), "map256x1x4");
+    assert_eq!(first([197, 767], DType::BF16, false, &own), "map64x1", "rows begin anywhere");
+    assert_eq!(first([4, 768], DType::BF16, false, &own), "map64x1", "few elements");
+    assert_eq!(first([197, 768], DType::BF16, true, &own), "map64x1", "neighbours are apart");
+    assert_eq!(
+        first([197, 768], DType::F32, false, &words()),
+        "map64x1",
+        "a language that writes one by one"
+    );
+}
+
+#[test]
+fn kernels_that_write_together_come_back_from_bytes_and_have_text() {
+    let (mut gen_, mut stored) = (Gen::new(32), 0);
+    while stored < 10 {
+        let (graph, _) = case(&mut gen_);
+        let target = native();
+        let module = try_module(&graph, &target).unwrap();
+        let launches = Launches::of(&module, &target, &|_| Ok(0)).unwrap();
+        let back = Launches::from_bytes(&launches.to_bytes().unwrap(), &module, &target).unwrap();
+        for ((hash, kernel), (other, _)) in launches.kernels.iter().zip(&back.kernels) {
+            assert_eq!(hash, other);
+            if !together(kernel)[1] {
+                continue;
+            }
+            stored += 1;
+            assert!(kernel.to_string().contains("..] = "), "{kernel}");
+            for text in [cuda(kernel, "k").unwrap(), hip(kernel, "k").unwrap(), msl(kernel, "k").unwrap()] {
+                assert!(text.contains("= read_") && text.contains("  write_"), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_they_begin_and_how_many_they_are_is_checked() {
+    let kernel = |access: Access, first: i32, count: usize| {
+        let mut b = Builder::new("writer", 1);
+        let y = b.buffer("y", DType::F32, access);
+        let (at, one) = (b.int(first), b.number(rlx_kernel::ir::Ty::F32, 1.0));
+        b.store_wide(y, at, vec![one; count]);
+        b.finish()
+    };
+    let run = |first: i32, count: usize| {
+        let kernel = kernel(Access::Write, first, count);
+        verify(&kernel).unwrap();
+        let mut pools = Pools(vec![vec![0; 64]]);
+        dispatch(&kernel, 1, &[], &[Binding { pool: 0, offset: 0, len: 64 }], &mut pools)
+            .map(|_| pools.0[0].chunks(4).filter(|b| **b != [0; 4]).count())
+    };
+    assert_eq!((run(4, 4).unwrap(), run(8, 8).unwrap()), (4, 8));
+    assert!(run(4, 8).unwrap_err().to_string().contains("together from number 4"));
+    assert!(run(16, 4).unwrap_err().to_string().contains("of 16 f32 elements"));
+    assert!(verify(&kernel(Access::Write, 0, 3)).unwrap_err().to_string().contains("3 elements"));
+    assert!(verify(&kernel(Access::Read, 0, 4)).unwrap_err().to_string().contains("not declared so"));
+}
