@@ -23,6 +23,7 @@ use rlx_kernel::ir::Buffer;
 
 use crate::ir::{Counter, Fragment, Index, Program, Size, Stmt};
 use crate::layout::{CHUNK, CHUNK_BYTES};
+use crate::tensor_map::MapDecl;
 
 /// Lanes of a warp group.
 pub const GROUP: u32 = 128;
@@ -112,6 +113,8 @@ pub struct BarrierDecl {
 /// What programs of the group level declare beside the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decls {
+    /// Views that tensor copies copy from.
+    pub maps: Vec<MapDecl>,
     /// Packed operands.
     pub panels: Vec<PanelsDecl>,
     /// Workgroup memory.

@@ -18,6 +18,7 @@
 //! - [`window`]: views of what a convolution's window slides over.
 //! - [`schedule`]: families of programs (matmul, convolution and attention), and steps of LIR as such, whole or in parts of long sums.
 //! - [`group`]: what sm_90a has above warps: bulk copies, barriers in memory, `wgmma`.
+//! - [`tensor_map`]: what its copies are told of the views that they copy from.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
@@ -48,6 +49,7 @@ mod names;
 pub mod render;
 mod scalar;
 pub mod schedule;
+pub mod tensor_map;
 mod text;
 pub mod verify;
 pub mod window;

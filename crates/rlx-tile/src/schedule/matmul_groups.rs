@@ -112,6 +112,7 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
         tiles: Vec::new(),
         fragments: vec![fragment; (tm / (tiling.warps.0 * WARP_ROWS)) as usize],
         group: Decls {
+            maps: Vec::new(),
             panels: vec![panels(0, tm), panels(1, tn)],
             tiles: vec![PanelTileDecl { rows: tm, depth, stages }, PanelTileDecl { rows: tn, depth, stages }],
             barriers: vec![
