@@ -29,7 +29,7 @@
 //! ```
 //! use rlx_ir::DType;
 //! use rlx_tile::{Arch, schedule::{Matmul, Tiling, matmul}};
-//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8 };
+//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8, groups: false };
 //! let program = matmul(Arch::Sm80, &Matmul::new(DType::BF16), &tiling)?;
 //! assert!(rlx_tile::render::source(&program, "k")?.contains("mma.sync.aligned.m16n8k16"));
 //! # Ok::<(), rlx_ir::Error>(())
