@@ -35,7 +35,7 @@ COUNTED = {
     "group_matrix": r"HGMMA\.",
     "ldmatrix": r"LDSM\.",
     "async16": r"LDGSTS\S*\.128",
-    "bulk": r"UBLKCP\.",
+    "bulk": r"UTMALDG\b",
     "load16": r"LDG\.\S*128",
     "load": r"LDG\.",
     "store": r"STG\.",

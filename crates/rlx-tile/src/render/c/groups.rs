@@ -129,7 +129,7 @@ pub fn declare_shared(p: &Program, out: &mut String) {
     let (shared, flight) = (p.shared_bytes(), p.bytes_in_flight());
     let _ = writeln!(
         out,
-        "  // {shared} bytes of dynamic workgroup memory.\n  // {flight} bytes of tensor copies under way."
+        "  // {shared} bytes of dynamic workgroup memory.\n  // {flight} bytes of bulk copies under way."
     );
     let _ = writeln!(out, "  extern __shared__ __align__({STAGE_ALIGN}) u16 dynamic[];");
     let mut at = 0;
