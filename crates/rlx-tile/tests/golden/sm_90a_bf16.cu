@@ -57,6 +57,12 @@ __device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
 __device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
+template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    asm volatile("" : "+f"(s[i][0]), "+f"(s[i][1]), "+f"(s[i][2]), "+f"(s[i][3]) :: "memory");
+  }
+}
 __device__ __forceinline__ void copy_tensor(u16* to, const Map* map, int i0, int i1, u64* b) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
     :: "r"(shared_address(to)), "l"(map), "r"(shared_address(b)), "r"(i0), "r"(i1) : "memory");
@@ -142,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(160) k(const int* __restrict__ u, c
       if (lane == 0 && c1 >= 1) barrier_arrive(barrier1 + (c1 - 1) % 6);
     }
     mma_wait<0>();
+    mma_done(f0);
     {
       const int row0 = 64 * group_row + 16 * warp_row + (lane >> 2 & 7) * 1;
       const int col0 = 64 * group_col + (lane >> 0 & 3) * 2;

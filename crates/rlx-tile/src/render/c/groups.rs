@@ -39,6 +39,12 @@ __device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
 __device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
+template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    asm volatile("" : "+f"(s[i][0]), "+f"(s[i][1]), "+f"(s[i][2]), "+f"(s[i][3]) :: "memory");
+  }
+}
 "#;
 
 /// The functions that programs of the group level call.
@@ -216,7 +222,12 @@ impl Body<'_> {
                 self.mma_group(*sum, (*left, *row), (*right, *depth_rows), *counter);
             }
             Group::Commit => self.line("mma_commit();"),
-            Group::WaitMma(n) => self.line(&format!("mma_wait<{n}>();")),
+            Group::WaitMma(n) => {
+                self.line(&format!("mma_wait<{n}>();"));
+                // The compiler does not know that sums are no one's before: it would use them earlier.
+                let sums = if *n == 0 { self.p.fragments.len() } else { 0 };
+                (0..sums).for_each(|f| self.line(&format!("mma_done(f{f});")));
+            }
         }
     }
 
