@@ -8,7 +8,9 @@ use rlx_ir::testing::Gen;
 use rlx_ir::{DType, ErrorKind};
 use rlx_tile::group::{Barrier, Group, GroupTileDecl};
 use rlx_tile::ir::{Counter, Heads, Index, Program, Size, Stmt, View};
-use rlx_tile::schedule::{Matmul, Operand, Tiling, group_tilings, matmul, matmul_groups, tilings};
+use rlx_tile::schedule::{
+    Matmul, Operand, Sizes, Strides, Tiling, group_tilings, matmul, matmul_groups, tilings,
+};
 use rlx_tile::verify::{Rule, verify};
 use rlx_tile::{Arch, interp};
 
@@ -226,6 +228,47 @@ fn promises_of_alignment_are_kept() {
     assert!(run(&|u| u[4] = 0).unwrap_err().contains("0 elements apart"));
     assert!(run(&|u| u[4] = -u[4]).unwrap_err().contains("elements apart"));
     assert!(run(&|u| u[2] += 64).unwrap_err().contains("of a buffer"));
+}
+
+/// What a launch makes of a map: dimensions from the inside out, and legal strides where they do not matter.
+#[test]
+fn maps_are_bound_to_uniforms() {
+    let what = Matmul { batch: 3, ..Matmul::new(DType::BF16) };
+    let p = matmul_groups(&what, &groups::smallest()).unwrap();
+    let strides = |base, row, batch: [i32; 3]| Strides { base, row, col: 1, batch: batch.to_vec() };
+    let sizes = |m, k, batch: [i32; 3], left| Sizes {
+        m,
+        n: 48,
+        k,
+        batch: batch.to_vec(),
+        left,
+        right: strides(0, 48, [0, 0, 48 * 24]),
+        result: strides(0, 48, [0; 3]),
+        ..Sizes::default()
+    };
+    let left = |sizes: &Sizes| p.maps()[0].bound(&p, &what.uniform_values(sizes));
+    // A matrix repeats along the second dimension of the batch.
+    let bound = left(&sizes(70, 24, [2, 3, 5], strides(16, 32, [32_000, 0, 3200]))).unwrap();
+    assert_eq!((bound.buffer, bound.base, bound.dtype), (0, 16, DType::BF16));
+    assert_eq!(bound.sizes, [24, 70, 5, 1, 2]);
+    assert_eq!(bound.strides, [64, 6400, 48, 64_000]);
+    assert_eq!(bound.box_sizes, [64, 64, 1, 1, 1]);
+    let right =
+        p.maps()[1].bound(&p, &what.uniform_values(&sizes(70, 24, [2, 3, 5], strides(0, 32, [0; 3]))));
+    assert_eq!(right.unwrap().sizes, [48, 24, 5, 1, 1]);
+    // Of one index, and of none.
+    let bound = left(&sizes(1, 0, [1, 0, 1], strides(0, 3, [5, 7, -8]))).unwrap();
+    assert_eq!((bound.sizes, bound.strides), (vec![1; 5], vec![16; 4]));
+    for wrong in [
+        sizes(70, 24, [2, 3, 5], strides(4, 32, [0; 3])),
+        sizes(70, 24, [2, 3, 5], strides(-8, 32, [0; 3])),
+        sizes(70, 24, [2, 3, 5], strides(0, 0, [0; 3])),
+        sizes(70, 24, [2, 3, 5], strides(0, 36, [0; 3])),
+        sizes(70, 24, [2, 3, 5], strides(0, 32, [0, -8, 0])),
+    ] {
+        assert_eq!(left(&wrong).unwrap_err().kind(), ErrorKind::Internal);
+    }
+    assert!(p.maps()[0].bound(&p, &[1, 2]).is_err());
 }
 
 #[test]
