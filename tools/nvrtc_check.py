@@ -8,7 +8,7 @@ With --ptx, files of tile programs are compiled to PTX alone, beside each (FILE.
 
 Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
 counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
-all values in registers, and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply by warp groups and have bulk
+all values in registers, and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply by warp groups and have tensor
 copies of 29 KiB or more under way.
 
 NVRTC comes from the PyPI package nvidia-cuda-nvrtc, installed or unpacked in the folder RLX_NVRTC; the disassembler from nvidia-cuda-nvdisasm, in
@@ -35,7 +35,7 @@ COUNTED = {
     "group_matrix": r"HGMMA\.",
     "ldmatrix": r"LDSM\.",
     "async16": r"LDGSTS\S*\.128",
-    "bulk": r"UBLKCP\.",
+    "bulk": r"UTMALDG\b",
     "load16": r"LDG\.\S*128",
     "load": r"LDG\.",
     "store": r"STG\.",
@@ -94,7 +94,7 @@ def judge(name, counts):
     if not groups and not (counts["matrix"] and counts["ldmatrix"]):
         yield "no matrix instructions"
     if groups and not (counts["group_matrix"] and counts["bulk"]):
-        yield "no matrix instructions of warp groups, or no bulk copies"
+        yield "no matrix instructions of warp groups, or no tensor copies"
     if groups and counts["in_flight"] < IN_FLIGHT:
         yield f"{counts['in_flight']} bytes in flight, fewer than {IN_FLIGHT}"
     if counts["spilled"] or counts["local"]:

@@ -43,6 +43,11 @@ impl Arch {
     pub const ALL: [Arch; 6] =
         [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200, Arch::Apple7];
 
+    /// The one whose programs of warps it runs: [`Arch::Sm80`] of [`Arch::Sm90a`], which has programs of the group level of its own.
+    pub const fn of_warps(self) -> Arch {
+        if matches!(self, Arch::Sm90a) { Arch::Sm80 } else { self }
+    }
+
     /// The architecture in the text form.
     pub const fn name(self) -> &'static str {
         match self {

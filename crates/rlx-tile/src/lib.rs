@@ -18,6 +18,7 @@
 //! - [`window`]: views of what a convolution's window slides over.
 //! - [`schedule`]: families of programs (matmul, convolution and attention), and steps of LIR as such, whole or in parts of long sums.
 //! - [`group`]: what sm_90a has above warps: bulk copies, barriers in memory, `wgmma`.
+//! - [`tensor_map`]: what its copies are told of the views that they copy from.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
@@ -28,7 +29,7 @@
 //! ```
 //! use rlx_ir::DType;
 //! use rlx_tile::{Arch, schedule::{Matmul, Tiling, matmul}};
-//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8 };
+//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8, groups: false };
 //! let program = matmul(Arch::Sm80, &Matmul::new(DType::BF16), &tiling)?;
 //! assert!(rlx_tile::render::source(&program, "k")?.contains("mma.sync.aligned.m16n8k16"));
 //! # Ok::<(), rlx_ir::Error>(())
@@ -48,6 +49,7 @@ mod names;
 pub mod render;
 mod scalar;
 pub mod schedule;
+pub mod tensor_map;
 mod text;
 pub mod verify;
 pub mod window;

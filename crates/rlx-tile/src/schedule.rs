@@ -29,7 +29,7 @@ pub use launch::{Bound, PartLaunch, PartsLaunch, StepLaunch};
 pub use matmul::{
     Given, Matmul, Operand, Sizes, Strides, Tiling, computed_tilings, large_tilings, matmul, tilings,
 };
-pub use matmul_groups::{group_tilings, matmul_groups, packings};
+pub use matmul_groups::{group_tilings, matmul_groups};
 pub use parts::{Division, Parts};
 pub use step::{step, step_tilings};
 pub use step_conv::convolves;

@@ -23,7 +23,7 @@ use std::fmt::{self, Display, Write};
 use rlx_kernel::ir::Access;
 
 use crate::beside::{Beside, Span};
-use crate::group::Decls;
+use crate::group::{Decls, ROW};
 use crate::ir::{Below, Coord, Copy, Index, Program, Reduction, Role, Size, Stage, Stmt};
 use crate::lookup::Lookup;
 use crate::scalar::Scalar;
@@ -205,12 +205,11 @@ fn write_lookup(f: &mut dyn Write, lookup: &Lookup) -> fmt::Result {
 }
 
 fn write_group(f: &mut dyn Write, g: &Decls) -> fmt::Result {
-    for (i, p) in g.panels.iter().enumerate() {
-        write!(f, "  p{i} b{} base {} panels [{}, {}]", p.buffer.0, p.base, p.rows, p.depth)?;
-        writeln!(f, " batch {}", List(&p.batch))?;
+    for (i, map) in g.maps.iter().enumerate() {
+        writeln!(f, "  a{i} g{} box [{}, {}]", map.view.0, map.rows, map.cols)?;
     }
     for (i, t) in g.tiles.iter().enumerate() {
-        writeln!(f, "  s{i} panel[{}, {}] stages {}", t.rows, t.depth, t.stages)?;
+        writeln!(f, "  s{i} blocks {} of [{}, {ROW}] stages {}", t.blocks, t.rows, t.stages)?;
     }
     for (i, b) in g.barriers.iter().enumerate() {
         writeln!(f, "  m{i} barrier stages {} arrivals {}", b.stages, b.arrivals)?;

@@ -13,7 +13,7 @@ use rlx_tile::schedule::{Matmul, Tiling, matmul};
 use rlx_tile::verify::{Rule, verify};
 use rlx_tile::{Arch, Program, Scalar};
 
-const SMALL: Tiling = Tiling { tile: (32, 32, 32), warps: (2, 1), stages: 3, bands: 2 };
+const SMALL: Tiling = Tiling { tile: (32, 32, 32), warps: (2, 1), stages: 3, bands: 2, groups: false };
 
 /// A matmul over three steps of its depth.
 fn case(arch: Arch) -> Case {
@@ -109,7 +109,7 @@ fn tiles_are_stored_as_the_architecture_loads_them() {
     assert_eq!((p.exchange_bytes(), program(Arch::Sm80).exchange_bytes()), (512, 0));
     assert_eq!(p.shared_bytes(), 512 + p.tiles.iter().map(|t| t.bytes()).sum::<u64>());
     // Four stages fill the 32 KiB of Metal's workgroups, and leave no room for sums.
-    let full = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 4, bands: 1 };
+    let full = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 4, bands: 1, groups: false };
     let error = matmul(Arch::Apple7, &Matmul::new(DType::F16), &full).unwrap_err();
     assert!(error.message().contains("33792 bytes of workgroup memory"), "{error}");
 }
@@ -162,7 +162,7 @@ fn what_an_architecture_lacks_is_unsupported() {
     let error = no(Arch::Sm75, &Matmul::new(DType::BF16), &SMALL);
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("bf16"), "{error}");
-    let large = Tiling { tile: (256, 256, 64), warps: (4, 4), stages: 4, bands: 1 };
+    let large = Tiling { tile: (256, 256, 64), warps: (4, 4), stages: 4, bands: 1, groups: false };
     assert!(no(Arch::Sm80, &Matmul::new(DType::F16), &large).message().contains("workgroup memory"));
     let odd = Tiling { tile: (40, 32, 32), ..SMALL };
     assert!(no(Arch::Sm80, &Matmul::new(DType::F16), &odd).message().contains("blocks of 16"));

@@ -27,22 +27,12 @@ fn counted(program: &Program) -> Counters {
     }
     let [m, n, k] = SIZES;
     let batch = program.grid.batch.len();
-    // Packed operands are whole tiles; their rows have no stride.
-    let up = |size: i32, of: u32| (size as u32).next_multiple_of(of) as i32;
-    let ((k, left, right), rows) = match &program.group.tiles[..] {
-        [l, r] => {
-            let k = up(k, l.depth);
-            ((k, up(m, l.rows) * k, k * up(n, r.rows)), [0, 0, n])
-        }
-        _ => {
-            let transposed = |view: usize, cols: u32| match program.views[view].cols {
-                Size::Uniform(i) | Size::Part { whole: i, .. } => i != cols,
-                Size::Const(_) => true,
-            };
-            let rows = [if transposed(0, 2) { m } else { k }, if transposed(1, 1) { k } else { n }, n];
-            ((k, m * k, k * n), rows)
-        }
+    let transposed = |view: usize, cols: u32| match program.views[view].cols {
+        Size::Uniform(i) | Size::Part { whole: i, .. } => i != cols,
+        Size::Const(_) => true,
     };
+    let rows = [if transposed(0, 2) { m } else { k }, if transposed(1, 1) { k } else { n }, n];
+    let (left, right) = (m * k, k * n);
     let result = m * n;
     let mut uniforms = vec![m, n, k];
     uniforms.extend(std::iter::repeat_n(BATCH, batch));

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
 use common::convs::ConvCase;
-use common::groups::GroupCase;
+use common::groups;
 use common::prologue::PrologueCase;
 use common::{Case, Map};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
 use rlx_ir::testing::{AttentionShape, Gen};
 use rlx_kernel::interp::Pools;
-use rlx_ptx::{Launch, Memory, Module, run};
+use rlx_ptx::{Launch, Memory, Module, TensorMap, run};
 use rlx_tile::render::source;
 use rlx_tile::schedule::{AttentionTiling, Matmul, tilings};
 use rlx_tile::window::Slide;
@@ -31,12 +31,6 @@ const CASES: u64 = 40;
 
 /// Runs PTX and compares all buffers with what the interpreter makes.
 fn check(case: &Case, program: &Program, ptx: &str) {
-    let after = case.interpret(program).unwrap().0;
-    compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
-}
-
-/// The same of a case of the group level.
-fn check_groups(case: &GroupCase, program: &Program, ptx: &str) {
     let after = case.interpret(program).unwrap().0;
     compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
 }
@@ -63,8 +57,17 @@ fn compare(program: &Program, ptx: &str, uniforms: &[i32], (before, after): (Poo
     let module = Module::parse(ptx).unwrap_or_else(|e| panic!("{e}\n{what}"));
     let mut memory = Memory::default();
     let words = uniforms.iter().flat_map(|u| u.to_le_bytes()).collect();
-    let mut parameters = vec![memory.allocate(words)];
-    parameters.extend(before.0.into_iter().map(|bytes| memory.allocate(bytes)));
+    // Uniforms are the first buffer, those of the program follow.
+    let uniform = memory.allocate(words);
+    let buffers: Vec<u64> = before.0.into_iter().map(|bytes| memory.allocate(bytes)).collect();
+    let mut parameters = vec![uniform];
+    for map in program.maps() {
+        let map = map.bound(program, uniforms).unwrap_or_else(|e| panic!("{e}\n{what}"));
+        let address = buffers[map.buffer] + 2 * map.base as u64;
+        let map = TensorMap { address, sizes: map.sizes, strides: map.strides, box_sizes: map.box_sizes };
+        parameters.push(memory.allocate(map.encoded()));
+    }
+    parameters.extend(buffers);
     let groups = interp::workgroups(program, uniforms) as u32;
     let shared = program.dynamic_bytes() as usize;
     let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters, shared };
@@ -298,9 +301,9 @@ fn nvrtc_for_sm_80_means_what_is_interpreted() {
 
 #[test]
 fn nvrtc_for_sm_90a_means_what_is_interpreted() {
-    let cases: Vec<(GroupCase, Program)> = (0..CASES)
+    let cases: Vec<(Case, Program)> = (0..CASES)
         .map(|seed| {
-            let case = GroupCase::random(&mut Gen::new(3000 + seed));
+            let case = groups::random(&mut Gen::new(3000 + seed));
             let program = case.program();
             (case, program)
         })
@@ -308,7 +311,7 @@ fn nvrtc_for_sm_90a_means_what_is_interpreted() {
     let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
     let Some(made) = compiled(Arch::Sm90a, &texts) else { return };
     for ((case, program), ptx) in cases.iter().zip(made) {
-        check_groups(case, program, &ptx);
+        check(case, program, &ptx);
     }
 }
 
@@ -353,8 +356,8 @@ fn committed_ptx_for_sm_80_means_what_is_interpreted() {
     committed_runs(Arch::Sm80, DType::BF16);
 }
 
-fn small_groups() -> (GroupCase, Program, PathBuf) {
-    let case = GroupCase::small(DType::BF16);
+fn small_groups() -> (Case, Program, PathBuf) {
+    let case = groups::small(DType::BF16);
     let program = case.program();
     (case, program, PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/small_sm_90a_bf16.ptx"))
 }
@@ -363,7 +366,7 @@ fn small_groups() -> (GroupCase, Program, PathBuf) {
 fn committed_ptx_for_sm_90a_means_what_is_interpreted() {
     let (case, program, path) = small_groups();
     let ptx = committed(Arch::Sm90a, &program, &path);
-    check_groups(&case, &program, &ptx);
+    check(&case, &program, &ptx);
 }
 
 /// The same of bulk copies, barriers in memory and multiplications of warp groups.
@@ -381,7 +384,7 @@ fn what_is_missing_in_ptx_for_sm_90a_is_found() {
         });
         let changed = lines.collect::<Vec<_>>().join("\n");
         assert!(n > which.unwrap_or(0), "{name} is there");
-        let caught = std::panic::catch_unwind(|| check_groups(&case, &program, &changed));
+        let caught = std::panic::catch_unwind(|| check(&case, &program, &changed));
         let panic = caught.expect_err("the emulator finds it");
         panic.downcast_ref::<String>().cloned().unwrap_or_default()
     };

@@ -42,7 +42,7 @@ fn render_all(vendor: Vendor, variable: &str, extension: &str) {
             true => "wgmma.mma_async.sync.aligned.m64n".to_owned(),
             false => program.atom().unwrap().instruction(),
         };
-        assert_eq!(text.contains("cp.async.bulk.shared"), groups, "{name}");
+        assert_eq!(text.contains("cp.async.bulk.tensor"), groups, "{name}");
         assert!(text.contains(&instruction), "{name} has no {instruction}");
         let one_by_one = name.ends_with("nn.odd") || name.ends_with("nt.odd");
         let asynchronous = program.arch.copies_async() && !groups && !one_by_one;
@@ -97,7 +97,7 @@ fn golden_files_hold() {
     for (file, extension, wanted) in [
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
-        ("sm_90a_bf16", "cu", "sm_90a.bf16.64x64x64.4x1.s4.packed"),
+        ("sm_90a_bf16", "cu", "sm_90a.bf16.64x64x64.g1.s6.nn"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
         ("gfx1100_attention", "hip", "gfx1100.f16.attention.64.q64.k32.w4.s1.all"),
         ("sm_80_attention", "cu", "sm_80.bf16.attention.128.q128.k64.w8.s2.causal"),

@@ -11,6 +11,7 @@ use rlx_ir::DType;
 use rlx_ir::ops::Unseen;
 use rlx_kernel::ir::{Access, BufferDecl, Ty};
 use rlx_tile::beside::Span;
+use rlx_tile::group::GROUP_WARPS;
 use rlx_tile::schedule::{
     Attention, AttentionTiling, Given, Mask, Matmul, Operand, Pages, Tiling, attention, matmul,
 };
@@ -165,7 +166,8 @@ fn head<'s>(comments: &[Vec<&'s str>]) -> Compiled<(&'s str, Arch, DType)> {
     let &["program", name, "for", arch, dtype, "warps", _] = &program[..] else {
         return Err(format!("{program:?} begins no program"));
     };
-    let arch = Arch::ALL.into_iter().find(|a| a.name() == arch).ok_or_else(|| format!("{arch:?}"))?;
+    let all = Arch::ALL.into_iter().chain([Arch::Sm90a]);
+    let arch = all.into_iter().find(|a| a.name() == arch).ok_or_else(|| format!("{arch:?}"))?;
     Ok((name, arch, dtype.parse().map_err(|_| format!("type {dtype:?}"))?))
 }
 
@@ -313,15 +315,22 @@ fn number(word: &str) -> Compiled<u32> {
     word.parse().map_err(|_| format!("{word:?} is no number"))
 }
 
-/// The tiling in a name such as `matmul.f16.128x128x32.2x2.s3`.
+/// The tiling in a name such as `matmul.f16.128x128x32.2x2.s3`, or of the group level `matmul.f16.128x256x64.g2.s4`.
 fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
     let numbers = |word: &str| word.split('x').map(number).collect::<Compiled<Vec<u32>>>();
     let &["matmul" | "conv", _, tile, warps, stages] = &name.split('.').collect::<Vec<_>>()[..] else {
         return Err(format!("{name:?} is no matmul, and no convolution"));
     };
     let stages = number(stages.trim_start_matches('s'))?;
-    match (&numbers(tile)?[..], &numbers(warps)?[..]) {
-        (&[m, n, k], &[rows, cols]) => Ok(Tiling { tile: (m, n, k), warps: (rows, cols), stages, bands }),
+    let groups = warps.starts_with('g');
+    let warps = match warps.strip_prefix('g') {
+        Some(groups) => vec![number(groups)?.saturating_mul(GROUP_WARPS), 1],
+        None => numbers(warps)?,
+    };
+    match (&numbers(tile)?[..], &warps[..]) {
+        (&[m, n, k], &[rows, cols]) => {
+            Ok(Tiling { tile: (m, n, k), warps: (rows, cols), stages, bands, groups })
+        }
         _ => Err(format!("{name:?} has no tiling")),
     }
 }
@@ -345,7 +354,7 @@ mod tests {
             let bias = b.load(rlx_kernel::ir::Buffer(3), place.col);
             b.add(x, bias)
         }));
-        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8 };
+        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
         render::source(&matmul(arch, &what, &tiling).unwrap(), "k").unwrap()
     }
 
@@ -366,6 +375,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_program_of_the_group_level_is_read_back_and_every_line_counts() {
+        for (tiling, transposed) in
+            rlx_tile::schedule::group_tilings().into_iter().flat_map(|t| [(t, false), (t, true)])
+        {
+            let mut what = Matmul { batch: 2, ..Matmul::new(DType::BF16) };
+            what.right.transposed = transposed;
+            let program = matmul(Arch::Sm90a, &what, &tiling).unwrap();
+            let text = render::source(&program, "k").unwrap();
+            let read = compile(&text).expect("a tile program").unwrap();
+            assert!(read.program.to_string() == program.to_string(), "{}", tiling.name());
+            let lines: Vec<&str> = text.lines().collect();
+            for at in 1..lines.len() {
+                let mut left = lines.clone();
+                left.remove(at);
+                let compiled = compile(&(left.join("\n") + "\n")).unwrap();
+                assert!(compiled.is_err(), "without line {at}: {}", lines[at]);
+            }
+            for (from, to) in
+                [("box [", "box [1"), ("blocks ", "blocks 1"), (".g", ".4x"), ("Map a1", "Map a2")]
+            {
+                let changed = text.replacen(from, to, 1);
+                assert!(changed != text && compile(&changed).unwrap().is_err(), "{from} as {to}");
+            }
+        }
+    }
+
     /// A matmul by weights of 4 bits in blocks, of an activation times another tensor and a number of its row.
     fn blocks(arch: Arch) -> Program {
         let mut what = Matmul::new(DType::F16);
@@ -383,7 +419,7 @@ mod tests {
             let x = b.mul(x, given[0]);
             b.mul(x, given[1])
         }));
-        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8 };
+        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
         matmul(arch, &what, &tiling).unwrap()
     }
 

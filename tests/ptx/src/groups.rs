@@ -1,7 +1,8 @@
-//! Instructions of sm_90a: barriers in memory, bulk copies, multiplications of warp groups.
+//! Instructions of sm_90a: barriers in memory, bulk and tensor copies, multiplications of warp groups.
 
 use crate::Result;
 use crate::parse::{Address, Half, Operand, Reg};
+use crate::tensor::{ROW, swizzled};
 
 /// What such an instruction does.
 #[derive(Debug, Clone)]
@@ -18,6 +19,10 @@ pub enum GroupOp {
     FenceMemory,
     /// `cp.async.bulk` from global to workgroup memory.
     Copy { to: Address, from: Address, bytes: Operand, barrier: Address },
+    /// `cp.async.bulk.tensor`: the box of a map at these indices.
+    CopyTensor { to: Address, map: Address, indices: Vec<Operand>, barrier: Address },
+    /// `prefetch.tensormap`.
+    PrefetchMap { map: Address },
     /// `wgmma.fence`.
     FenceSums,
     /// `wgmma.mma_async`.
@@ -35,6 +40,8 @@ pub struct Multiply {
     pub d: Vec<Reg>,
     pub a: Operand,
     pub b: Operand,
+    /// Neighbours of the right operand are along the columns, not the depth.
+    pub columns: bool,
     /// Whether it adds to the sums; if not, it sets them.
     pub add: Operand,
 }
@@ -58,6 +65,11 @@ impl GroupOp {
             GroupOp::Copy { to, from, bytes, barrier } => {
                 operands(&[to.base, from.base, *bytes, barrier.base]);
             }
+            GroupOp::CopyTensor { to, map, indices, barrier } => {
+                operands(&[to.base, map.base, barrier.base]);
+                operands(indices);
+            }
+            GroupOp::PrefetchMap { map } => operands(&[map.base]),
             GroupOp::Multiply(m) => operands(&[m.a, m.b, m.add]),
             _ => {}
         }
@@ -97,15 +109,35 @@ impl GroupOp {
                 let (from, barrier) = (address(from)?, address(barrier)?);
                 Ok(GroupOp::Copy { to, from, bytes: operand(n)?, barrier })
             }),
+            (
+                [
+                    "cp",
+                    "async",
+                    "bulk",
+                    "tensor",
+                    dims,
+                    "shared::cluster",
+                    "global",
+                    "mbarrier::complete_tx::bytes",
+                ],
+                [to, from, barrier],
+            ) => address(to).and_then(|to| {
+                let (map, indices) = boxed(from, operand, address)?;
+                match *dims == format!("{}d", indices.len()) {
+                    true => Ok(GroupOp::CopyTensor { to, map, indices, barrier: address(barrier)? }),
+                    false => Err(format!("a tensor copy of {dims} with {} indices", indices.len())),
+                }
+            }),
+            (["prefetch", "tensormap"], [map]) => address(map).map(|map| GroupOp::PrefetchMap { map }),
             (["wgmma", "fence", "sync", "aligned"], []) => Ok(GroupOp::FenceSums),
             (["wgmma", "commit_group", "sync", "aligned"], []) => Ok(GroupOp::Commit),
             (["wgmma", "wait_group", "sync", "aligned"], [n]) => {
                 n.parse().map(GroupOp::WaitGroups).map_err(|_| format!("wgmma.wait_group of {n:?}"))
             }
-            // Both operands as they are, with neighbours along the depth.
+            // Both operands as they are, the left one with neighbours along the depth.
             (
                 ["wgmma", "mma_async", "sync", "aligned", shape, "f32", ty, same],
-                [d, a, b, add, "1", "1", "0", "0"],
+                [d, a, b, add, "1", "1", "0", columns @ ("0" | "1")],
             ) if ty == same => regs(d).and_then(|d| {
                 let half = match *ty {
                     "f16" => Half::F16,
@@ -116,7 +148,8 @@ impl GroupOp {
                     return Err(format!("wgmma of {shape} with {} registers", d.len()));
                 }
                 let (a, b, add) = (operand(a)?, operand(b)?, operand(add)?);
-                Ok(GroupOp::Multiply(Box::new(Multiply { half, d, a, b, add })))
+                let columns = *columns == "1";
+                Ok(GroupOp::Multiply(Box::new(Multiply { half, d, a, b, columns, add })))
             }),
             _ => return None,
         };
@@ -124,29 +157,57 @@ impl GroupOp {
     }
 }
 
-/// A matrix in workgroup memory, as its descriptor has it ("Matrix Descriptor Format", without a swizzle): core matrices of 8 rows of 16 bytes, one
-/// row behind the other.
+/// A map and the indices of a box: `[%rd1, {%r1, %r2}]`.
+fn boxed(
+    text: &str,
+    operand: &dyn Fn(&str) -> Result<Operand>,
+    address: &dyn Fn(&str) -> Result<Address>,
+) -> Result<(Address, Vec<Operand>)> {
+    let wrong = || format!("the box {text:?} is not understood");
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix("}]")).ok_or_else(wrong)?;
+    let (map, indices) = inner.split_once('{').ok_or_else(wrong)?;
+    let map = address(&format!("[{}]", map.trim().trim_end_matches(',').trim()))?;
+    Ok((map, indices.split(',').map(|i| operand(i.trim())).collect::<Result<_>>()?))
+}
+
+/// A matrix in workgroup memory, as its descriptor has it ("Matrix Descriptor Format"). Without a swizzle it is core matrices of 8 rows of 16 bytes, one
+/// row behind the other; with that of 128 bytes, of 8 rows of 128 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix {
     first: u64,
-    /// Bytes to the core matrix with the next elements of the depth, and to the one with the next rows.
+    /// The "leading dimension byte offset": to the next elements of a row, where a core matrix has not all of them.
     along: u64,
+    /// The "stride dimension byte offset": to the next 8 rows.
     down: u64,
+    swizzled: bool,
 }
 
 impl Matrix {
     pub fn of(descriptor: u64) -> Result<Matrix> {
         let bytes = |first: u32| (descriptor >> first & 0x3fff) << 4;
-        if descriptor >> 62 != 0 || descriptor >> 49 & 7 != 0 {
+        let swizzle = descriptor >> 62;
+        if swizzle > 1 || descriptor >> 49 & 7 != 0 {
             return Err(format!(
                 "the matrix descriptor {descriptor:#x} has a swizzle, which is not known here"
             ));
         }
-        Ok(Matrix { first: bytes(0), along: bytes(16), down: bytes(32) })
+        Ok(Matrix { first: bytes(0), along: bytes(16), down: bytes(32), swizzled: swizzle == 1 })
     }
 
-    /// Where the 8 elements of a row from `depth` on are.
+    /// Where the 8 elements of a row from `depth` on are, of a depth of 16.
     pub fn chunk(&self, row: u64, depth: u64) -> u64 {
-        self.first + row / 8 * self.down + depth / 8 * self.along + row % 8 * 16
+        match self.swizzled {
+            true => swizzled(self.first + row / 8 * self.down + row % 8 * ROW as u64 + depth * 2),
+            false => self.first + row / 8 * self.down + depth / 8 * self.along + row % 8 * 16,
+        }
+    }
+
+    /// Where 8 columns from `col` on are, of a right operand whose neighbours are along the columns.
+    pub fn columns(&self, depth: u64, col: u64) -> Result<u64> {
+        let rows = self.first + depth / 8 * self.down + depth % 8 * ROW as u64;
+        match self.swizzled {
+            true => Ok(swizzled(rows + col / 64 * self.along + col % 64 * 2)),
+            false => Err("columns of core matrices without a swizzle are not known here".to_owned()),
+        }
     }
 }

@@ -50,6 +50,11 @@ pub enum Op {
         d: Reg,
         a: [Operand; 4],
     },
+    /// What another register has: of a sum that is under way, another name.
+    Move {
+        d: Reg,
+        a: Reg,
+    },
     /// Two registers of 16 bits as one of 32.
     Pack {
         d: Reg,
@@ -60,7 +65,7 @@ pub enum Op {
         d: [Reg; 2],
         a: Operand,
     },
-    /// A parameter of the kernel, by its number.
+    /// A parameter of the kernel, by its number: its value, or the address of one that is given by value.
     Parameter {
         d: Reg,
         number: usize,
@@ -138,6 +143,8 @@ pub struct Module {
 #[derive(Default)]
 struct Names {
     parameters: Vec<String>,
+    /// Those that are given by value, as bytes.
+    by_value: Vec<String>,
     /// The first register of a family such as `%rd`, and how many there are.
     families: HashMap<String, (usize, usize)>,
     registers: usize,
@@ -168,10 +175,12 @@ impl Module {
         let begin = close + text[close..].find('{').ok_or("a kernel without a body")? + 1;
         let end = text.rfind('}').filter(|&end| end > begin).ok_or("a body that does not end")?;
         let last_word = |p: &str| p.split_whitespace().last().unwrap_or_default().to_owned();
-        let mut names = Names {
-            parameters: text[open + 1..close].split(',').map(last_word).collect(),
-            ..Names::default()
-        };
+        let mut names = Names::default();
+        for parameter in text[open + 1..close].split(',').map(last_word) {
+            let name = parameter.split('[').next().unwrap_or_default().to_owned();
+            names.by_value.extend((name != parameter).then(|| name.clone()));
+            names.parameters.push(name);
+        }
         let mut code = Vec::new();
         for s in statements(&text[..entry], 1).filter(|s| s.text.contains(".shared")) {
             names.declare(&s)?;
@@ -369,6 +378,16 @@ impl Names {
                 return Ok(Op::Unpack { d, a: self.operand(o[1])? });
             }
         }
+        if let ("mov.b32" | "mov.f32", [d, a]) = (name, o)
+            && let Ok(a) = self.reg(a)
+        {
+            return Ok(Op::Move { d: self.reg(d)?, a });
+        }
+        let by_value = |text: &str| self.by_value.iter().any(|p| p == text);
+        if name == "mov.b64" && o.len() == 2 && by_value(o[1]) {
+            let number = self.parameters.iter().position(|p| p == o[1]).unwrap_or_default();
+            return Ok(Op::Parameter { d: self.reg(o[0])?, number });
+        }
         if let Some(&(_, n, f)) = VALUES.iter().find(|v| v.0 == name) {
             known(n + 1)?;
             let mut a = [Operand::Bits(0); 4];
@@ -386,7 +405,7 @@ impl Names {
             ["ld", "param", _] => {
                 known(2)?;
                 let name = o[1].trim_matches(['[', ']']);
-                let number = self.parameters.iter().position(|p| p == name);
+                let number = self.parameters.iter().position(|p| p == name && !by_value(p));
                 let number = number.ok_or_else(|| format!("the parameter {name:?} is not declared"))?;
                 Ok(Op::Parameter { d: self.reg(o[0])?, number })
             }

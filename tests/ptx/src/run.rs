@@ -14,7 +14,7 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a workgroup.
     pub threads: u32,
-    /// Values of the parameters.
+    /// Values of the parameters; of one that is given by value, the address of its bytes.
     pub parameters: Vec<u64>,
     /// Bytes of workgroup memory beside those that the kernel declares.
     pub shared: usize,
@@ -196,6 +196,11 @@ impl Group<'_> {
             Op::Value { f, d, a } => {
                 let made = f(a.map(|a| self.value(t, a))).ok_or("a result that PTX leaves open")?;
                 self.set(t, *d, made);
+            }
+            Op::Move { d, a } => {
+                let (bits, busy) = (self.threads[t].registers[*a], self.threads[t].busy[*a]);
+                self.set(t, *d, bits);
+                self.threads[t].busy[*d] = busy;
             }
             Op::Pack { d, a } => {
                 let [low, high] = a.map(|a| self.value(t, a) & 0xffff);

@@ -47,6 +47,7 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("mov.pred", 1, |a| Some(a[0])),
     // One address space: global addresses are generic ones.
     ("cvta.to.global.u64", 1, |a| Some(a[0])),
+    ("cvta.param.u64", 1, |a| Some(a[0])),
     ("cvta.to.shared.u64", 1, |a| Some(a[0])),
     ("add.s32", 2, |a| u((a[0] as u32).wrapping_add(a[1] as u32))),
     ("add.s64", 2, |a| Some(a[0].wrapping_add(a[1]))),

@@ -141,7 +141,7 @@ fn multiplications_are_fenced_and_waited_for() {
         "add.s64 %rd3, %rd3, %rd2; setp.lt.u32 %p3, %r1, 32; @%p3 add.s64 %rd3, %rd3, 8; wgmma.fence",
     );
     assert!(fault(&apart, 128).contains("different matrices"));
-    let swizzled = all.replace("wgmma.fence", "or.b64 %rd3, %rd3, 4611686018427387904; wgmma.fence");
+    let swizzled = all.replace("wgmma.fence", "or.b64 %rd3, %rd3, -9223372036854775808; wgmma.fence");
     assert!(fault(&swizzled, 128).contains("swizzle"));
 }
 

@@ -8,9 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::shared::{self, Chunk, Step};
 use super::{Group as Workgroup, value};
-use crate::group::{Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, PanelTile, Panels};
+use crate::group::{
+    Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
+};
 use crate::ir::{Counter, Fragment, Index, Stmt};
 use crate::layout::{CHUNK, CHUNK_BYTES};
+use crate::tensor_map::{BoundMap, Map};
 
 /// A barrier of one stage.
 #[derive(Default)]
@@ -228,17 +231,21 @@ impl Workgroup<'_> {
                 s.known = s.known.max(s.phases(at).arrived);
             }
             Group::Expect(b, c, bytes) => s.arrive(at(*b, *c).0, 1, i64::from(*bytes))?,
-            Group::Arrive(b, c) => {
+            Group::Arrive(b, c, behind) => {
+                // Before there was such an iteration nobody arrives.
+                let Some(n) = place.counter(*c).checked_sub(*behind) else { return Ok(None) };
                 s.arrived += 1;
-                s.arrive(at(*b, *c).0, i64::from(p.warps.0), 0)?;
+                let stage = n % p.group.barriers[b.0 as usize].stages;
+                s.arrive((*b, stage), i64::from(p.warps.0), 0)?;
             }
-            Group::Copy { from, panel, to, barrier, counter } => {
-                let (at, _) = at(*barrier, *counter);
-                self.copy_bulk((*from, panel), *to, (at, place.counter(*counter)), s)?;
+            Group::Copy { from, row, col, to, block, barrier, counter } => {
+                let ((barrier, stage), _) = at(*barrier, *counter);
+                self.copy_tensor(*from, (row, col), (*to, stage, *block), (barrier, stage), s)?;
             }
             Group::Fence => s.unfenced.clear(),
-            Group::Mma { sum, left, row, right, counter } => {
-                self.mma_group(*sum, (*left, *row), *right, place.counter(*counter), s)?;
+            Group::Mma { sum, left, row, right, depth_rows, counter } => {
+                let iteration = place.counter(*counter);
+                self.mma_group(*sum, (*left, *row), (*right, *depth_rows), iteration, s)?;
             }
             Group::Commit => s.committed += 1,
             Group::WaitMma(n) => {
@@ -250,52 +257,71 @@ impl Workgroup<'_> {
         Ok(None)
     }
 
-    /// Begins to copy part of a panel.
-    fn copy_bulk(
+    /// Begins to copy a box.
+    fn copy_tensor(
         &mut self,
-        (from, panel): (Panels, &Index),
-        to: PanelTile,
-        (at, iteration): ((Barrier, u32), u32),
+        from: Map,
+        (row, col): (&Index, &Index),
+        (to, stage, block): (GroupTile, u32, u32),
+        at: (Barrier, u32),
         s: &mut Shared,
     ) -> Step {
-        let (p, uniforms) = (self.p, self.uniforms);
-        let (panels, tile) = (&p.group.panels[from.0 as usize], p.group.tiles[to.0 as usize]);
-        let panel = i128::from(self.position(panel, (0, 0)));
-        let of = |size| i128::from(value(size, uniforms, 0));
-        let batch = panels.batch.iter().zip(&self.batch.1).map(|(&s, &i)| of(s) * i128::from(i));
-        let chunks = tile.rows * tile.depth / CHUNK;
-        let step = i128::from(iteration) * i128::from(chunks * CHUNK);
-        let first =
-            of(panels.base) + batch.sum::<i128>() + panel * i128::from(panels.rows) * of(panels.depth) + step;
-        if first % i128::from(CHUNK) != 0 || of(panels.depth) % i128::from(tile.depth) != 0 {
-            return Err(format!(
-                "element {first} of p{} is not aligned, or its depth no multiple of a step's",
-                from.0
-            ));
+        let p = self.p;
+        let (map, tile) = (&p.group.maps[from.0 as usize], p.group.tiles[to.0 as usize]);
+        let bound = map.bound(p, self.uniforms).map_err(|e| e.message().to_owned())?;
+        let corner = (self.position(row, (0, 0)), self.position(col, (0, 0)));
+        let mut data = Vec::with_capacity((map.rows * ROW / CHUNK) as usize);
+        let mut accesses = Vec::new();
+        for row in 0..map.rows {
+            // Chunks of a row in the order that they are stored in.
+            let first = tile.chunk_at(0, 0, row, 0) & (ROW / CHUNK - 1);
+            for place in 0..ROW / CHUNK {
+                let chunk = place ^ first;
+                let at = (corner.0 + i64::from(row), corner.1 + i64::from(chunk * CHUNK));
+                let (chunk, access) = self.chunk_of(&bound, at)?;
+                data.push(chunk);
+                accesses.extend(access);
+            }
         }
-        let (buffer, dtype) = (panels.buffer.index(), p.dtype);
-        let mut data = vec![[0u32; CHUNK as usize]; chunks as usize];
-        for (i, element) in data.iter_mut().flatten().enumerate() {
-            let index = i32::try_from(first + i as i128);
-            let index = index.map_err(|_| format!("element {first} of p{} is too far", from.0))?;
-            let index = self.bindings[buffer].element(index, dtype)?;
-            let bits = self.pools.load(&self.bindings[buffer], index, dtype);
-            *element = super::global::rounded(dtype, f32::from_bits(bits as u32));
+        if !accesses.is_empty() {
+            self.count.buffer_access(accesses.into_iter());
         }
-        let bytes = u64::from(chunks * CHUNK_BYTES);
-        self.count.buffer_access(std::iter::once((first as u64 * 16, bytes * 8)));
-        let first = s.at(to, tile.chunk_at(at.1, 0, 0));
+        let first = s.at(to, tile.chunk_at(stage, block, 0, 0));
         let all: Vec<Option<usize>> = (first..first + data.len()).map(Some).collect();
         shared::count(&mut self.count, &all);
         s.begin(at, first, data)
+    }
+
+    /// The elements of a mapped matrix of this batch from a row and column on, with the bits of memory that are read; those beyond it are 0.
+    fn chunk_of(&mut self, map: &BoundMap, (row, col): (i64, i64)) -> Step<(Chunk, Option<(u64, u64)>)> {
+        // An index of a dimension along which the view repeats is 0.
+        let batch = self.batch.1.iter().rev().zip(&map.sizes[2..]);
+        let batch = batch.map(|(&i, &size)| if size == 1 { 0 } else { i });
+        let indices: Vec<i64> = std::iter::once(row).chain(batch).collect();
+        let inside = |i: i64, size: u64| u64::try_from(i).is_ok_and(|i| i < size);
+        let mut data: Chunk = [0; CHUNK as usize];
+        if !indices.iter().zip(&map.sizes[1..]).all(|(&i, &size)| inside(i, size)) {
+            return Ok((data, None));
+        }
+        let bytes = map.dtype.size_bytes() as u64;
+        let apart = indices.iter().zip(&map.strides).map(|(&i, &stride)| i * (stride / bytes) as i64);
+        let first = map.base + apart.sum::<i64>();
+        let read = (0..i64::from(CHUNK)).filter(|i| inside(col + i, map.sizes[0])).count() as i64;
+        for i in 0..read {
+            let index = self.checked(map.buffer, first + col + i)?;
+            let bits = self.pools.load(&self.bindings[map.buffer], index, map.dtype);
+            data[i as usize] = super::global::rounded(map.dtype, f32::from_bits(bits as u32));
+        }
+        let bits = 8 * bytes;
+        Ok((data, (read > 0).then_some(((first + col) as u64 * bits, read as u64 * bits))))
     }
 
     /// What a warp group begins to multiply: each warp the products of its 16 rows.
     fn mma_group(
         &mut self,
         sum: Fragment,
-        (left, row): (PanelTile, u32),
-        right: PanelTile,
+        (left, row): (GroupTile, u32),
+        (right, depth_rows): (GroupTile, bool),
         iteration: u32,
         s: &mut Shared,
     ) -> Step {
@@ -304,28 +330,46 @@ impl Workgroup<'_> {
         }
         let p = self.p;
         let (a, b) = (p.group.tiles[left.0 as usize], p.group.tiles[right.0 as usize]);
-        let (a_stage, b_stage) = (iteration % a.stages, iteration % b.stages);
         for w in 0..self.warps.len() {
             let number = w as u32;
-            let first = row + number / GROUP_WARPS * GROUP_ROWS + number % GROUP_WARPS * 16;
-            let (mut rows, mut cols) = (Vec::new(), Vec::new());
-            for d in (0..a.depth).step_by(CHUNK as usize) {
-                let chunks = (first..first + 16).map(|r| s.at(left, a.chunk_at(a_stage, r, d)));
-                rows.push(s.read(chunks.collect(), &mut self.count)?);
-                let chunks = (0..b.rows).map(|r| s.at(right, b.chunk_at(b_stage, r, d)));
-                cols.push(s.read(chunks.collect(), &mut self.count)?);
+            let first = row + number / GROUP_WARPS * GROUP_ROWS + number % GROUP_WARPS * WARP_ROWS;
+            let rows = self.rows_of((left, a), iteration, (0, first..first + WARP_ROWS), s)?;
+            let mut blocks = Vec::new();
+            for block in 0..b.blocks {
+                blocks.push(self.rows_of((right, b), iteration, (block, 0..b.rows), s)?);
             }
-            let of = |all: &[Vec<Chunk>], line: u32, depth: u32| {
-                all[(depth / CHUNK) as usize][line as usize][(depth % CHUNK) as usize]
+            let of = |all: &[Vec<Chunk>], row: u32, i: u32| {
+                all[row as usize][(i / CHUNK) as usize][(i % CHUNK) as usize]
             };
-            for step in (0..a.depth).step_by(DEPTH as usize) {
+            for step in (0..ROW).step_by(DEPTH as usize) {
                 let left = |r, k| of(&rows, r, step + k);
-                let right = |k, c| of(&cols, c, step + k);
+                let right = |k: u32, c: u32| match depth_rows {
+                    true => of(&blocks[(c / ROW) as usize], step + k, c % ROW),
+                    false => of(&blocks[0], c, step + k),
+                };
                 self.warps[w].mma_of(p, sum, &left, &right)?;
             }
         }
         s.sums.insert(sum, s.committed + 1);
         Ok(())
+    }
+
+    /// Rows of a block of a tile, each in chunks in order, as matrix instructions read them: a chunk of 8 rows at a time.
+    fn rows_of(
+        &mut self,
+        (id, tile): (GroupTile, GroupTileDecl),
+        iteration: u32,
+        (block, rows): (u32, std::ops::Range<u32>),
+        s: &mut Shared,
+    ) -> Step<Vec<Vec<Chunk>>> {
+        let mut all = vec![Vec::new(); rows.len()];
+        for chunk in 0..ROW / CHUNK {
+            let stage = iteration % tile.stages;
+            let at = rows.clone().map(|row| s.at(id, tile.chunk_at(stage, block, row, chunk)));
+            let column = s.read(at.collect(), &mut self.count)?;
+            all.iter_mut().zip(column).for_each(|(row, chunk)| row.push(chunk));
+        }
+        Ok(all)
     }
 }
 
@@ -334,7 +378,7 @@ impl Shared {
         let (mut first, mut n) = (Vec::new(), 0);
         for t in &p.group.tiles {
             first.push(n);
-            n += (t.rows * t.depth / CHUNK * t.stages) as usize;
+            n += (t.stage_bytes() / CHUNK_BYTES * t.stages) as usize;
         }
         let mut barriers = HashMap::new();
         for (i, b) in p.group.barriers.iter().enumerate() {
@@ -359,7 +403,7 @@ impl Shared {
         }
     }
 
-    fn at(&self, tile: PanelTile, chunk: u32) -> usize {
+    fn at(&self, tile: GroupTile, chunk: u32) -> usize {
         self.first[tile.0 as usize] + chunk as usize
     }
 
@@ -404,7 +448,7 @@ impl Shared {
                 cell.reader > 0 && self.done.get(cell.reader as usize - 1).is_none_or(|&a| a >= self.known);
             if cell.pending || read {
                 let who = if read { "a multiplication may still read" } else { "another copy writes" };
-                return Err(format!("a bulk copy to chunk {i}, which {who}"));
+                return Err(format!("a tensor copy to chunk {i}, which {who}"));
             }
             self.cells[i] = Cell { filled: Some((at.0, at.1, phase)), pending: true, reader: 0, ..cell };
         }
@@ -427,7 +471,7 @@ impl Shared {
         !arriving.is_empty()
     }
 
-    /// Reads chunks of core matrices, 8 at a time.
+    /// Reads chunks, 8 at a time.
     fn read(&mut self, chunks: Vec<usize>, count: &mut rlx_kernel::interp::Counters) -> Step<Vec<Chunk>> {
         shared::count(count, &chunks.iter().copied().map(Some).collect::<Vec<_>>());
         let mut data = Vec::with_capacity(chunks.len());

@@ -1,7 +1,8 @@
 //! CUDA C with the matrix instructions, `ldmatrix` and `cp.async` as inline PTX, HIP C with the compiler's builtins, and the Metal Shading Language with
 //! its `simdgroup_matrix`. No header is included but those of Metal's standard library, so that NVRTC or hiprtc alone compiles it.
 //!
-//! Arguments are those of kernels ([`rlx_kernel::render`]): the uniforms, then the buffers. Loops whose size is known are unrolled, so that
+//! Arguments are those of kernels ([`rlx_kernel::render`]): the uniforms, then the buffers; between them the tensor maps that a program of the group level has
+//! ([`crate::tensor_map`]). Loops whose size is known are unrolled, so that
 //! arrays of registers are registers. The declarations of the program stand before it as comments.
 
 mod beside;
@@ -39,7 +40,8 @@ pub fn source(program: &Program, entry: &str) -> Result<String> {
     let program = &crate::expand::expand(program);
     crate::verify::verify(program)?;
     let prelude = Language(program.arch.vendor()).prelude();
-    let mut out = format!("{}{prelude}{}", crate::text::declared(program), instructions(program));
+    let (declared, map) = (crate::text::declared(program), groups::declare_map(program));
+    let mut out = format!("{declared}{prelude}{map}{}", instructions(program));
     head(program, entry, &mut out)?;
     let mut body = String::new();
     Body::new(program, &mut body).write()?;
@@ -53,19 +55,25 @@ pub fn source(program: &Program, entry: &str) -> Result<String> {
 fn sizes(p: &Program) -> Vec<Size> {
     let mut all = vec![p.grid.rows, p.grid.cols];
     all.extend(&p.grid.batch);
-    for v in &p.views {
+    for (i, v) in p.views.iter().enumerate() {
+        if is_mapped(p, i) {
+            // Where it repeats; the rest is in its map.
+            all.extend(&v.batch);
+            continue;
+        }
         all.extend([v.base, v.rows, v.cols, v.row_stride, v.col_stride]);
         all.extend(&v.batch);
         all.extend(v.heads.map(|heads| heads.stride));
         all.extend(v.window.iter().flat_map(|window| window.sizes()));
         all.extend(v.lookup.iter().flat_map(|lookup| lookup.sizes()));
     }
-    for panels in &p.group.panels {
-        all.extend([panels.base, panels.depth]);
-        all.extend(&panels.batch);
-    }
     extents(&p.body, &mut all);
     all
+}
+
+/// Whether a view is read through a map alone.
+fn is_mapped(p: &Program, view: usize) -> bool {
+    p.maps().iter().any(|map| map.view.0 as usize == view)
 }
 
 fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
@@ -94,6 +102,7 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
         "extern \"C\" __global__ void __launch_bounds__({}) {entry}(const int* __restrict__ u",
         p.workgroup()
     );
+    out.push_str(&groups::parameters(p));
     for (i, b) in p.buffers.iter().enumerate() {
         let constant = if b.access == Access::Read { "const " } else { "" };
         // A body reads through the one pointer what is written through the other.
@@ -151,10 +160,9 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
     let _ = writeln!(out, "  if ({rest} > 0) return;");
     declare_parts(&sizes, out);
     body::declare_firsts(p, out);
-    for (i, v) in p.views.iter().enumerate() {
+    for (i, v) in p.views.iter().enumerate().filter(|(i, _)| !is_mapped(p, *i)) {
         declare_view(p, i, v, out)?;
     }
-    groups::declare_panels(p, out);
     windows::declare_inverses(p, out);
     let Some(atom) = p.atom() else { return Ok(()) };
     for (i, f) in p.fragments.iter().enumerate() {

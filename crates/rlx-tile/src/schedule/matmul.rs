@@ -14,8 +14,10 @@ use rlx_kernel::TypeSupport;
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
+use super::matmul_groups::matmul_groups;
 use crate::atom::{Arch, Atom, Loading, Vendor};
 use crate::beside::{Beside, Span};
+use crate::group::{GROUP_ROWS, GROUP_WARPS};
 use crate::ir::{
     Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stage, Stmt, Tile,
     TileDecl, View, ViewDecl,
@@ -129,26 +131,48 @@ pub struct Tiling {
     pub stages: u32,
     /// See [`Grid::bands`].
     pub bands: u32,
+    /// It is one of the group level ([`crate::group`]): warps are those of the consumers, four of which are a warp group.
+    pub groups: bool,
 }
 
 impl Tiling {
-    /// A name such as `128x128x32.2x2.s3`.
+    /// A name such as `128x128x32.2x2.s3`, on the group level `128x256x64.g2.s4`.
     pub fn name(&self) -> String {
         let ((m, n, k), (r, c)) = (self.tile, self.warps);
-        format!("{m}x{n}x{k}.{r}x{c}.s{}", self.stages)
+        match self.groups {
+            true => format!("{m}x{n}x{k}.g{}.s{}", r * c / GROUP_WARPS, self.stages),
+            false => format!("{m}x{n}x{k}.{r}x{c}.s{}", self.stages),
+        }
     }
 
-    /// Whether its tile is no larger than a result of so many rows and columns, which are rounded up to the 16 of a matrix instruction.
+    /// Whether its tile is no larger than a result of so many rows and columns, which are rounded up to the 16 of a matrix instruction. On the group level
+    /// there must be work for a GPU's multiprocessors, too, unless there is no smaller tile, and few rows are for tiles of 16.
     pub fn suits(&self, rows: i64, cols: i64) -> bool {
-        let holds = |size: i64, tile: u32| i64::from(tile) <= size.saturating_add(15) / 16 * 16;
-        holds(rows, self.tile.0) && holds(cols, self.tile.1)
+        let (tm, tn, _) = self.tile;
+        let least = if self.groups { GROUP_ROWS } else { 16 };
+        let holds = |size: i64, tile: u32| {
+            i64::from(tile) <= size.saturating_add(i64::from(least) - 1) / i64::from(least) * i64::from(least)
+        };
+        if !(holds(rows, tm) && holds(cols, tn)) {
+            return false;
+        }
+        let along = |size: i64, tile: u32| size / i64::from(tile) + i64::from(size % i64::from(tile) > 0);
+        let fills = along(rows, tm).saturating_mul(along(cols, tn)) >= WAVE;
+        !self.groups || rows >= FEW && (fills || (tm, tn) == (GROUP_ROWS, GROUP_ROWS))
     }
 }
+
+/// Workgroups of the group level that keep a GPU busy: an H100 has 114 to 132 multiprocessors, and each runs one or two. Of 128 × 4096 × 4096 tiles of
+/// 64 × 64 make 222 TFLOP/s there, tiles of 128 × 128 only 117.
+const WAVE: i64 = 112;
+
+/// From so many rows on the group level multiplies: of 16 × 4096 × 4096 its 64 rows make 29 TFLOP/s on an H100, the 16 of sm_80 make 15.
+const FEW: i64 = 16;
 
 /// Tilings of an architecture, for large results first.
 pub fn tilings(arch: Arch) -> Vec<Tiling> {
     let stages = |ahead: u32| if arch.copies_async() { ahead } else { 2 };
-    let of = |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8 };
+    let of = |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8, groups: false };
     // Where copies wait in registers, four warps of 32 lanes would have too few of them.
     let large = if arch.copies_async() || arch.lanes() == 64 { (2, 2) } else { (2, 4) };
     let least = Atom::of(arch, DType::F16).map_or(16, |atom| atom.depth.max(16));
@@ -197,7 +221,7 @@ pub fn computed_tilings(arch: Arch) -> Vec<Tiling> {
 /// Tilings whose tiles take more workgroup memory than a kernel may declare, where an architecture's may have more: fewer reads of global memory for
 /// large results, but fewer workgroups at once. They are for tuning, none is taken unmeasured.
 pub fn large_tilings(arch: Arch) -> Vec<Tiling> {
-    let of = |tile, warps| Tiling { tile, warps, stages: 3, bands: 8 };
+    let of = |tile, warps| Tiling { tile, warps, stages: 3, bands: 8, groups: false };
     match arch {
         Arch::Sm80 => {
             vec![of((128, 256, 32), (2, 4)), of((256, 128, 32), (4, 2)), of((128, 128, 64), (2, 2))]
@@ -345,6 +369,11 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
     let unsupported = |why: String| {
         Error::new(ErrorKind::Unsupported, format!("matmul {} on {}: {why}", tiling.name(), arch.name()))
     };
+    match (tiling.groups, arch) {
+        (true, Arch::Sm90a) => return matmul_groups(what, tiling),
+        (true, _) => return Err(unsupported("the group level is sm_90a's".to_owned())),
+        (false, _) => {}
+    }
     let Some(atom) = Atom::of(arch, what.compute) else {
         return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute)).with_hint(
             "f16 needs sm_75, AMD's or Apple's matrix instructions, bf16 sm_80 or those, f32 Apple's",

@@ -1,42 +1,53 @@
-//! Matmul on sm_90a: a producer warp copies packed operands ahead, warp groups multiply them.
+//! Matmul on sm_90a: a producer warp copies boxes of the operands ahead, warp groups multiply them.
 //!
 //! Each result is the same chain of sums as on sm_80, in groups of a depth of 16.
 
 use rlx_ir::{Error, ErrorKind, Result};
-use rlx_kernel::ir::Buffer;
 
-use super::matmul::{K, M, Matmul, N, Operand, Tiling};
+use super::matmul::{K, M, Matmul, N, Tiling};
 use crate::atom::{Arch, Atom};
 use crate::group::{
-    Barrier, BarrierDecl, DEPTH, Decls, GROUP_ROWS, GROUP_WARPS, Group, Packing, PanelTile, PanelTileDecl,
-    Panels, PanelsDecl, WARP_ROWS,
+    Barrier, BarrierDecl, Decls, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
 };
 use crate::ir::{Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stmt, View};
+use crate::layout::CHUNK;
+use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 
-/// Tilings of the group level, for large results first; `warps` are those of the consumers.
+/// Tilings of the group level, for large results first; `warps` are those of the consumers. The last one is for tuning alone: of what was measured on an H100,
+/// nothing was fastest with it.
 pub fn group_tilings() -> Vec<Tiling> {
-    let of = |tile, groups: u32, stages| Tiling { tile, warps: (groups * GROUP_WARPS, 1), stages, bands: 8 };
-    vec![
-        of((128, 256, 64), 2, 4),
-        of((128, 128, 64), 2, 4),
-        of((128, 128, 64), 1, 4),
-        of((64, 128, 64), 1, 4),
-        of((64, 64, 64), 1, 4),
-        of((64, 16, 64), 1, 4),
-    ]
+    let of = |(rows, cols), groups: u32, stages| Tiling {
+        tile: (rows, cols, ROW),
+        warps: (groups * GROUP_WARPS, 1),
+        stages,
+        bands: 8,
+        groups: true,
+    };
+    vec![of((128, 256), 2, 4), of((128, 128), 2, 4), of((64, 64), 1, 6), of((64, 128), 1, 5)]
 }
 
-/// How the left and the right operand of a matmul with this tiling are stored.
-pub fn packings(tiling: &Tiling) -> [Packing; 2] {
-    let (tm, tn, step) = tiling.tile;
-    [Packing { rows: tm, step }, Packing { rows: tn, step }]
+/// Why a matmul has no program of the group level, if it has none.
+pub(super) fn refused(what: &Matmul) -> Option<&'static str> {
+    let mapped = |o: &super::matmul::Operand| o.dtype == what.compute && o.vector == CHUNK;
+    if what.parts {
+        return Some("a depth that is divided among workgroups");
+    }
+    if what.left_map.is_some() || what.right_map.is_some() || !what.window.is_empty() {
+        return Some("operands that are computed, or windows");
+    }
+    if !(mapped(&what.left) && mapped(&what.right)) {
+        return Some("operands of another type, or whose rows are no multiples of 16 bytes apart");
+    }
+    if what.left.transposed {
+        return Some("a left operand that is stored as depth × rows");
+    }
+    (what.batch + 2 > MOST_DIMS).then_some("a batch of more dimensions than maps have")
 }
 
-/// The program of a matmul for sm_90a. The operands are packed ([`packings`]); of their uniforms only base and batch strides count, in elements as
-/// packed, and `k` is the depth as packed.
+/// The program of a matmul for sm_90a.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] where operands are not of the type that is multiplied, have bodies, or the tiling does not fit.
+/// [`ErrorKind::Unsupported`] where tensor copies cannot take the operands as they are, or the tiling does not fit.
 pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
     let unsupported = |why: String| {
         Error::new(ErrorKind::Unsupported, format!("matmul {} on sm_90a: {why}", tiling.name()))
@@ -45,26 +56,20 @@ pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
         return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute))
             .with_hint("f16 and bf16 are multiplied"));
     }
-    if what.parts {
-        return Err(unsupported("a depth that is divided among workgroups".to_owned()));
-    }
-    let packed = |o: &Operand| o.dtype == what.compute && !o.transposed;
-    if !(packed(&what.left)
-        && packed(&what.right)
-        && what.left_map.is_none()
-        && what.right_map.is_none()
-        && what.window.is_empty())
-    {
-        return Err(unsupported("operands that bulk copies cannot take as they are".to_owned())
-            .with_hint("convert, transpose and map operands where they are packed"));
+    if let Some(why) = refused(what) {
+        return Err(unsupported(why.to_owned()).with_hint("programs of sm_80 take such operands"));
     }
     let ((tm, tn, tk), (rows, cols)) = (tiling.tile, tiling.warps);
     let whole = |size: u32, of: u32, most: u32| size > 0 && size.is_multiple_of(of) && size <= most;
     let groups = whole(rows, GROUP_WARPS, 28) && cols == 1;
-    if !(groups && whole(tm, rows * WARP_ROWS, 256) && whole(tn, WARP_ROWS, 256) && whole(tk, DEPTH, 1024)) {
+    let of_cols = if what.right.transposed { WARP_ROWS } else { ROW };
+    if !(groups && whole(tm, rows * WARP_ROWS, 256) && whole(tn, of_cols, 256) && tk == ROW) {
         return Err(unsupported(format!(
-            "warp groups multiply {GROUP_ROWS} rows by 16 to 256 columns, over a depth of {DEPTH}"
+            "warp groups multiply {GROUP_ROWS} rows by {of_cols} to 256 columns, over a depth of {ROW}"
         )));
+    }
+    if !(2..=8).contains(&tiling.stages) {
+        return Err(unsupported("a stage is copied while the one before is multiplied".to_owned()));
     }
     let program = program(what, tiling);
     crate::verify::verify(&program).map_err(|v| unsupported(v.to_string()))?;
@@ -73,27 +78,19 @@ pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
 
 const FULL: Barrier = Barrier(0);
 const EMPTY: Barrier = Barrier(1);
-const LEFT: PanelTile = PanelTile(0);
-const RIGHT: PanelTile = PanelTile(1);
+const LEFT: GroupTile = GroupTile(0);
+const RIGHT: GroupTile = GroupTile(1);
 const STEP: Counter = Counter(0);
 /// The loop of the consumers over the same steps.
 const TAKEN: Counter = Counter(1);
 
 fn program(what: &Matmul, tiling: &Tiling) -> Program {
-    let (tm, tn, depth) = tiling.tile;
+    let (tm, tn, _) = tiling.tile;
     let stages = tiling.stages;
-    // Uniforms of an operand: base, two strides, those of the batch.
-    let panels = |number: u32, rows: u32| {
-        let first = 3 + what.batch + number as usize * (3 + what.batch);
-        PanelsDecl {
-            buffer: Buffer(number),
-            base: Size::Uniform(first as u32),
-            rows,
-            depth: Size::Uniform(K),
-            batch: what.batch_sizes(first + 3),
-        }
-    };
     let fragment = FragmentDecl { role: Role::Sum, rows: WARP_ROWS, cols: tn };
+    let (left, right) = tiles(what, tiling);
+    let map = |view: u32, tile: &GroupTileDecl| MapDecl { view: View(view), rows: tile.rows, cols: ROW };
+    let (k, n) = if what.right.transposed { (N, K) } else { (K, N) };
     Program {
         name: format!("matmul.{}.{}", what.compute, tiling.name()),
         arch: Arch::Sm90a,
@@ -108,36 +105,60 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
             batch: what.batch_sizes(3),
             bands: tiling.bands,
         },
-        views: vec![what.view(2, &what.result, (M, N))],
+        views: vec![
+            what.view(0, &what.left, (M, K)),
+            what.view(1, &what.right, (k, n)),
+            what.view(2, &what.result, (M, N)),
+        ],
         tiles: Vec::new(),
         fragments: vec![fragment; (tm / (tiling.warps.0 * WARP_ROWS)) as usize],
         group: Decls {
-            panels: vec![panels(0, tm), panels(1, tn)],
-            tiles: vec![PanelTileDecl { rows: tm, depth, stages }, PanelTileDecl { rows: tn, depth, stages }],
+            maps: vec![map(0, &left), map(1, &right)],
+            tiles: vec![left, right],
             barriers: vec![
                 BarrierDecl { stages, arrivals: 1 },
                 BarrierDecl { stages, arrivals: tiling.warps.0 },
             ],
         },
-        body: vec![Stmt::Roles { producer: producer(tiling), consumers: consumers(what, tiling) }],
+        body: vec![Stmt::Roles { producer: producer(what, tiling), consumers: consumers(what, tiling) }],
     }
 }
 
-fn producer(tiling: &Tiling) -> Vec<Stmt> {
+/// The tiles of both operands: blocks of 64 columns where the right one is stored as depth × columns.
+fn tiles(what: &Matmul, tiling: &Tiling) -> (GroupTileDecl, GroupTileDecl) {
+    let ((tm, tn, _), stages) = (tiling.tile, tiling.stages);
+    let right = match what.right.transposed {
+        true => GroupTileDecl { blocks: 1, rows: tn, stages },
+        false => GroupTileDecl { blocks: tn / ROW, rows: ROW, stages },
+    };
+    (GroupTileDecl { blocks: 1, rows: tm, stages }, right)
+}
+
+fn producer(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     let (tm, tn, tk) = tiling.tile;
-    let copy = |from: u32, coord: Coord, to: PanelTile| Group::Copy {
-        from: Panels(from),
-        panel: Index::default().plus(coord, 1),
+    let (left, right) = tiles(what, tiling);
+    let along = || Index::default().plus(Coord::Counter(STEP), tk);
+    let copy = |from: u32, (row, col): (Index, Index), to: GroupTile, block: u32| Group::Copy {
+        from: Map(from),
+        row,
+        col,
         to,
+        block,
         barrier: FULL,
         counter: STEP,
     };
-    let body = vec![
+    let bytes = left.stage_bytes() + right.stage_bytes();
+    let rows = Index::default().plus(Coord::GroupRow, tm);
+    let mut body = vec![
         Group::WaitEmpty(EMPTY, STEP),
-        Group::Expect(FULL, STEP, (tm + tn) * tk * 2),
-        copy(0, Coord::GroupRow, LEFT),
-        copy(1, Coord::GroupCol, RIGHT),
+        Group::Expect(FULL, STEP, bytes),
+        copy(0, (rows, along()), LEFT, 0),
     ];
+    body.extend((0..right.blocks).map(|block| {
+        let cols = Index::new(block * ROW).plus(Coord::GroupCol, tn);
+        let at = if what.right.transposed { (cols, along()) } else { (along(), cols) };
+        copy(1, at, RIGHT, block)
+    }));
     let body = body.into_iter().map(Stmt::Group).collect();
     vec![Stmt::For { counter: STEP, extent: Size::Uniform(K), below: None, step: tk, body }]
 }
@@ -148,8 +169,17 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     let below = tiling.warps.0 * WARP_ROWS;
     let sums = || (0..tm / below).map(|i| (Fragment(i), i * below));
     let mut body = vec![Group::WaitFull(FULL, TAKEN), Group::Fence];
-    body.extend(sums().map(|(sum, row)| Group::Mma { sum, left: LEFT, row, right: RIGHT, counter: TAKEN }));
-    body.extend([Group::Commit, Group::WaitMma(0), Group::Arrive(EMPTY, TAKEN)]);
+    let depth_rows = !what.right.transposed;
+    body.extend(sums().map(|(sum, row)| Group::Mma {
+        sum,
+        left: LEFT,
+        row,
+        right: RIGHT,
+        depth_rows,
+        counter: TAKEN,
+    }));
+    // A step is multiplied while the next one's bytes are awaited: only then the one before is known to be done.
+    body.extend([Group::Commit, Group::WaitMma(1), Group::Arrive(EMPTY, TAKEN, 1)]);
     let mut out: Vec<Stmt> = sums().map(|(sum, _)| Stmt::Zero(sum)).collect();
     out.push(Stmt::For {
         counter: TAKEN,
@@ -158,10 +188,11 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
         step: tk,
         body: body.into_iter().map(Stmt::Group).collect(),
     });
+    out.push(Stmt::Group(Group::WaitMma(0)));
     out.extend(sums().map(|(from, row)| {
         let row = Index::new(row).plus(Coord::GroupRow, tm).plus(Coord::WarpRow, WARP_ROWS);
         let col = Index::default().plus(Coord::GroupCol, tn);
-        Stmt::Store { to: View(0), from, row, col, map: what.epilogue.clone() }
+        Stmt::Store { to: View(2), from, row, col, map: what.epilogue.clone() }
     }));
     out
 }

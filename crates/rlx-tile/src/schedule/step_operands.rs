@@ -75,6 +75,13 @@ impl Operands {
         what
     }
 
+    /// Whether the rows of what is multiplied follow each other, and so do its matrices, or are all the same: of others there are no maps.
+    pub(super) fn have_rows_apart(&self) -> bool {
+        let at_least = |e: &Extent, n: i64| e.as_const().is_none_or(|e| e >= n);
+        let follow = |m: &Matrix| at_least(&m.row, 1) && m.batch.iter().all(|stride| at_least(stride, 0));
+        self.matrices[..2].iter().all(follow)
+    }
+
     /// What the program's buffers are bound to; none for scratch memory.
     pub(super) fn bindings(&self) -> Vec<Option<Arg>> {
         self.matrices.iter().map(|matrix| matrix.arg).collect()

@@ -42,6 +42,8 @@ pub fn step_in_parts(
     tiling: Option<&Tiling>,
     division: &Division,
 ) -> Scheduled<Vec<PartsLaunch>> {
+    // Parts are programs of warps.
+    let (arch, tiling) = (arch.of_warps(), tiling.filter(|tiling| !tiling.groups));
     if let Some(attention) = step_attention::parts(step) {
         return Ok(attention?.in_parts(arch, tiling, division)?.into_iter().collect());
     }

@@ -16,10 +16,11 @@ use rlx_kernel::schedule::{
 
 use super::launch::StepLaunch;
 use super::matmul::{Matmul, Tiling, matmul};
+use super::matmul_groups::refused;
 use super::parts::MULTIPLE;
 use super::step_conv::{self, StepConv};
 use super::step_operands::{Matrix, Operands, add_prologues};
-use super::suited::{computed_tilings_for, multiplies, tilings_for};
+use super::suited::{computed_tilings_for, group_tilings_for, multiplies, tilings_for};
 use crate::atom::Arch;
 use crate::scalar::Scalar;
 
@@ -74,12 +75,26 @@ impl<'s> StepSums<'s> {
 
     /// The tilings for a result of this size, the one that suits it first. All give the same bits.
     pub(super) fn tilings(&self, arch: Arch, size: (Extent, Extent)) -> Vec<Tiling> {
+        if arch == Arch::Sm90a && self.is_of_groups() {
+            return group_tilings_for(size);
+        }
+        let arch = arch.of_warps();
         match &self.around {
             Around::MatMul(parts) if parts.operands().iter().any(MatMulOperand::is_computed) => {
                 computed_tilings_for(arch, size)
             }
             _ => tilings_for(arch, size),
         }
+    }
+
+    /// Whether the group level multiplies it.
+    fn is_of_groups(&self) -> bool {
+        let Around::MatMul(parts) = &self.around else { return false };
+        let as_is = !parts.operands().iter().any(MatMulOperand::is_computed);
+        as_is
+            && self.operands().is_ok_and(|operands| {
+                operands.have_rows_apart() && refused(&self.matmul(&operands, None).0).is_none()
+            })
     }
 
     /// How many matrices are multiplied.
@@ -204,6 +219,7 @@ impl<'s> StepSums<'s> {
             (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
         }
         self.add_prologues(&mut what, &bindings, &uniforms)?;
+        let arch = if tiling.groups { arch } else { arch.of_warps() };
         let program = matmul(arch, &what, tiling).map_err(|e| Unscheduled(e.to_string()))?;
         let (groups, size) = (self.groups(tiling), (self.m, self.n));
         Ok(StepLaunch {

@@ -3,11 +3,13 @@
 use rlx_ir::{DType, Extent};
 
 use super::matmul::{Tiling, computed_tilings, large_tilings, tilings};
+use super::matmul_groups::group_tilings;
 use crate::atom::{Arch, Atom};
+use crate::group::GROUP_ROWS;
 
-/// The tiling that a matmul of these rows and columns takes where nothing was tuned.
+/// The tiling that a program of warps takes for a matmul of these rows and columns where nothing was tuned, as it is where operands are computed.
 pub fn suited_tiling(arch: Arch, size: (Extent, Extent)) -> Option<Tiling> {
-    tilings_for(arch, size).first().copied()
+    tilings_for(arch.of_warps(), size).first().copied()
 }
 
 /// Whether steps of [`step()`](super::step()) multiply elements of this type on the architecture.
@@ -31,6 +33,13 @@ pub(super) fn tilings_for(arch: Arch, size: (Extent, Extent)) -> Vec<Tiling> {
     let mut all = suited_first(tilings(arch), size);
     all.extend(large_tilings(arch).into_iter().filter(|tiling| suits(tiling, size)));
     all
+}
+
+/// The tilings of the group level, then those of sm_80 that are for few rows, the one that suits the result first.
+pub(super) fn group_tilings_for(size: (Extent, Extent)) -> Vec<Tiling> {
+    let few = |tiling: &Tiling| tiling.tile.0 < GROUP_ROWS;
+    let of_warps = tilings(Arch::Sm90a.of_warps()).into_iter().filter(few);
+    suited_first(group_tilings().into_iter().chain(of_warps).collect(), size)
 }
 
 /// The same where operands are computed as they are copied.

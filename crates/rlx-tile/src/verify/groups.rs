@@ -6,9 +6,10 @@ use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
 use crate::atom::Arch;
-use crate::group::{Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, PanelTile, Panels, WARP_ROWS};
-use crate::ir::{Counter, Role, Size, Stmt};
+use crate::group::{Barrier, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS};
+use crate::ir::{Counter, Index, Role, Stmt};
 use crate::layout::CHUNK;
+use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 
 /// What barriers count in one iteration: arrivals, bytes that are expected, bytes that are copied.
 type Counted = BTreeMap<Barrier, (u32, u64, u64)>;
@@ -18,7 +19,7 @@ impl Verifier<'_> {
         let (p, g) = (self.p, &self.p.group);
         let roles = p.producers() > 0;
         must(roles || *g == Default::default(), "group", || {
-            Rule::Declaration("panels, their tiles and barriers are for programs with roles".to_owned())
+            Rule::Declaration("maps, their tiles and barriers are for programs with roles".to_owned())
         })?;
         if !roles {
             return Ok(());
@@ -30,30 +31,41 @@ impl Verifier<'_> {
         must(rows % GROUP_WARPS == 0 && cols == 1 && rows <= 28, "roles", || {
             Rule::Declaration("consumers are one column of at most 7 warp groups".to_owned())
         })?;
-        g.panels.iter().enumerate().try_for_each(|(i, panels)| {
-            let at = format!("p{i}");
-            [panels.base, panels.depth].iter().chain(&panels.batch).try_for_each(|&s| self.size(&at, s))?;
-            let buffer = p.buffers.get(panels.buffer.index());
-            must(buffer.is_some_and(|b| b.dtype == p.dtype && b.access == Access::Read), &at, || {
-                Rule::Declaration(format!("panels are in a buffer of {} that is read", p.dtype))
-            })?;
-            must(panels.batch.len() == p.grid.batch.len(), &at, || {
-                Rule::Declaration("panels have a stride for each dimension of the grid's batch".to_owned())
-            })
-        })?;
+        g.maps.iter().enumerate().try_for_each(|(i, map)| self.declared_map(&format!("a{i}"), map))?;
         g.tiles.iter().enumerate().try_for_each(|(i, t)| {
             let rows = t.rows.is_multiple_of(CHUNK) && (CHUNK..=256).contains(&t.rows);
-            let depth = t.depth.is_multiple_of(DEPTH) && (DEPTH..=1024).contains(&t.depth);
-            must(rows && depth && (1..=8).contains(&t.stages), &format!("s{i}"), || {
-                Rule::Declaration(format!(
-                    "such a tile has 8 to 256 rows, a depth of multiples of {DEPTH} to 1024, 1 to 8 stages"
-                ))
+            must(rows && (1..=4).contains(&t.blocks) && (1..=8).contains(&t.stages), &format!("s{i}"), || {
+                Rule::Declaration(
+                    "such a tile has 1 to 4 blocks of 8 to 256 rows, and 1 to 8 stages".to_owned(),
+                )
             })
         })?;
         g.barriers.iter().enumerate().try_for_each(|(i, b)| {
             must((1..=8).contains(&b.stages) && (1..=1024).contains(&b.arrivals), &format!("m{i}"), || {
                 Rule::Declaration("a barrier has 1 to 8 stages and 1 to 1024 arrivals".to_owned())
             })
+        })
+    }
+
+    /// A map of a view of which tensor copies can copy boxes.
+    fn declared_map(&self, at: &str, map: &MapDecl) -> Checked {
+        let p = self.p;
+        self.known_view(at, map.view)?;
+        let view = p.view(map.view);
+        let buffer = &p.buffers[view.buffer.index()];
+        must(buffer.dtype == p.dtype && p.dtype.bits() == 16 && buffer.access == Access::Read, at, || {
+            Rule::Declaration(format!("what is mapped is in a buffer of {} that is read", p.dtype))
+        })?;
+        let plain = view.heads.is_none() && view.window.is_none() && view.lookup.is_none();
+        must(plain && view.vector == CHUNK, at, || {
+            Rule::Declaration(format!("what is mapped are plain rows, accessed {CHUNK} elements at once"))
+        })?;
+        [view.rows, view.cols].iter().try_for_each(|&size| self.size(at, size))?;
+        let rows = map.rows.is_multiple_of(CHUNK) && (CHUNK..=256).contains(&map.rows);
+        must(rows && map.cols == ROW && 2 + view.batch.len() <= MOST_DIMS, at, || {
+            Rule::Declaration(format!(
+                "a box has 8 to 256 rows of {ROW} elements, and a map at most {MOST_DIMS} dimensions"
+            ))
         })
     }
 
@@ -111,37 +123,37 @@ impl Verifier<'_> {
                 (counted.0, counted.1) = (counted.0 + 1, counted.1 + u64::from(*bytes));
                 Ok(())
             }
-            Group::Arrive(b, c) => {
-                self.barrier(at, *b, *c)?;
+            Group::Arrive(b, c, behind) => {
+                let stages = self.barrier(at, *b, *c)?;
+                must(*behind < stages, at, || {
+                    Rule::Pipeline("an arrival for a stage that is used again before it".to_owned())
+                })?;
                 counted.entry(*b).or_default().0 += self.p.warps.0;
                 Ok(())
             }
-            Group::Copy { from, panel, to, barrier, counter } => {
+            Group::Copy { from, row, col, to, block, barrier, counter } => {
                 let stages = self.barrier(at, *barrier, *counter)?;
-                let Panels(from) = *from;
-                let Some(panels) = self.p.group.panels.get(from as usize) else {
-                    return fault(at, Rule::Unknown(format!("p{from}")));
-                };
-                let (rows, depth, bytes) = self.panel_tile(at, *to, stages)?;
-                must(rows == panels.rows && self.steps(*counter) == Some((panels.depth, depth)), at, || {
-                    Rule::Operand("a tile that is not a step of the panel".to_owned())
-                })?;
-                self.position(at, panel, false, 1)?;
+                let (tile, bytes) = self.copied((at, *from), (row, col), (*to, *block), stages)?;
+                must(tile, at, || Rule::Operand("a box that is no block of the tile".to_owned()))?;
                 counted.entry(*barrier).or_default().2 += u64::from(bytes);
                 Ok(())
             }
-            Group::Mma { sum, left, row, right, counter } => {
+            Group::Mma { sum, left, row, right, depth_rows, counter } => {
                 self.role(at, *sum, Role::Sum)?;
                 let stages = self.p.group.tiles.get(left.0 as usize).map_or(0, |t| t.stages);
                 let known = self.counters.contains_key(counter);
                 must(known, at, || Rule::Unknown(format!("c{}", counter.0)))?;
-                let (l, r) = (self.panel_tile(at, *left, stages)?, self.panel_tile(at, *right, stages)?);
+                let (l, r) = (self.group_tile(at, *left, stages)?, self.group_tile(at, *right, stages)?);
                 let f = self.p.fragment(*sum);
-                must(f.rows == WARP_ROWS && f.cols == r.0 && l.1 == r.1 && row % 8 == 0, at, || {
+                let right = match depth_rows {
+                    true => r.rows == ROW && f.cols == r.blocks * ROW,
+                    false => r.blocks == 1 && f.cols == r.rows,
+                };
+                must(f.rows == WARP_ROWS && l.blocks == 1 && right && row % 8 == 0, at, || {
                     Rule::Operand("tiles whose product is not the sums of a warp group".to_owned())
                 })?;
                 let end = u64::from(*row) + u64::from(self.p.warps.0 / GROUP_WARPS * GROUP_ROWS);
-                must(end <= u64::from(l.0), at, || Rule::Outside(end, l.0))
+                must(end <= u64::from(l.rows), at, || Rule::Outside(end, l.rows))
             }
             Group::WaitMma(n) => {
                 must(*n < 8, at, || Rule::Transfer("at most 7 groups may be under way".to_owned()))
@@ -161,28 +173,30 @@ impl Verifier<'_> {
         Ok(decl.stages)
     }
 
-    /// Rows, depth and bytes of a stage of a tile with so many stages.
-    fn panel_tile(&self, at: &str, t: PanelTile, stages: u32) -> Result<(u32, u32, u32), (String, Rule)> {
+    /// Whether a map's box is a block of a tile, and its bytes.
+    fn copied(
+        &self,
+        (at, Map(from)): (&str, Map),
+        (row, col): (&Index, &Index),
+        (to, block): (GroupTile, u32),
+        stages: u32,
+    ) -> Result<(bool, u32), (String, Rule)> {
+        let map = self.p.group.maps.get(from as usize);
+        let map = map.ok_or_else(|| (at.to_owned(), Rule::Unknown(format!("a{from}"))))?;
+        let tile = self.group_tile(at, to, stages)?;
+        self.position(at, row, false, 1)?;
+        // Chunks of a box are those of its view.
+        self.position(at, col, false, CHUNK)?;
+        Ok((map.rows == tile.rows && block < tile.blocks, tile.block_bytes()))
+    }
+
+    /// A tile with so many stages.
+    fn group_tile(&self, at: &str, t: GroupTile, stages: u32) -> Result<GroupTileDecl, (String, Rule)> {
         let tile = self.p.group.tiles.get(t.0 as usize);
         let tile = tile.ok_or_else(|| (at.to_owned(), Rule::Unknown(format!("s{}", t.0))))?;
         match tile.stages == stages {
-            true => Ok((tile.rows, tile.depth, tile.stage_bytes())),
+            true => Ok(*tile),
             false => Err((at.to_owned(), Rule::Pipeline("tiles and barriers of other stages".to_owned()))),
         }
-    }
-
-    /// The extent and step of a loop around.
-    fn steps(&self, counter: Counter) -> Option<(Size, u32)> {
-        fn find(stmts: &[Stmt], wanted: Counter) -> Option<(Size, u32)> {
-            stmts.iter().find_map(|s| match s {
-                Stmt::For { counter, extent, step, .. } if *counter == wanted => Some((*extent, *step)),
-                Stmt::For { body, .. } => find(body, wanted),
-                Stmt::Roles { producer, consumers } => {
-                    find(producer, wanted).or_else(|| find(consumers, wanted))
-                }
-                _ => None,
-            })
-        }
-        find(&self.p.body, counter)
     }
 }

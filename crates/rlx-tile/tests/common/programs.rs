@@ -6,7 +6,7 @@ use rlx_tile::atom::Atom;
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
     Attention, Given, Mask, Matmul, Operand, Tiling, attention, attention_tilings, computed_tilings,
-    group_tilings, large_tilings, matmul, matmul_groups, tilings,
+    group_tilings, large_tilings, matmul, tilings,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar};
@@ -62,14 +62,16 @@ pub fn programs() -> Vec<(String, Program)> {
     for dtype in [DType::F16, DType::BF16] {
         let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
             let name = format!("{}.{dtype}.{}.{suffix}", Arch::Sm90a.name(), tiling.name());
-            all.push((name, matmul_groups(what, tiling).unwrap()));
+            all.push((name, matmul(Arch::Sm90a, what, tiling).unwrap()));
         };
         let (plain, tilings) = (Matmul::new(dtype), group_tilings());
-        tilings.iter().for_each(|t| add(&plain, t, "packed"));
+        tilings.iter().for_each(|t| add(&plain, t, "nn"));
+        let columns = Matmul { right: Operand { transposed: true, ..plain.right }, ..plain.clone() };
+        [0, 2].into_iter().for_each(|i| add(&columns, &tilings[i], "nt"));
         let mut batch = Matmul { batch: 2, ..plain.clone() };
         batch.result = Operand { dtype: DType::F32, ..batch.result };
-        add(&batch, &tilings[1], "packed.f32_batch");
-        add(&gelu(plain), &tilings[0], "packed.bias_gelu");
+        add(&batch, &tilings[1], "nn.f32_batch");
+        add(&gelu(plain), &tilings[0], "nn.bias_gelu");
     }
     all
 }

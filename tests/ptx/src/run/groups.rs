@@ -6,6 +6,7 @@ use crate::asynchronous::CHUNK;
 use crate::groups::{GroupOp, Matrix, Multiply};
 use crate::memory::Memory;
 use crate::parse::{Instr, Op, Operand};
+use crate::tensor::TensorMap;
 use crate::warp::{self, WARP};
 
 /// Threads of a warp group.
@@ -49,6 +50,14 @@ impl Group<'_> {
                 let (to, barrier) = (self.shared_address(t, *to), self.shared_address(t, *barrier));
                 self.shared.begin_bulk(to, data, barrier, thread)?;
             }
+            GroupOp::CopyTensor { to, map, indices, barrier } => {
+                let map = TensorMap::load(memory, self.address(t, *map))?;
+                let indices: Vec<i32> = indices.iter().map(|&i| self.value(t, i) as i32).collect();
+                let (to, barrier) = (self.shared_address(t, *to), self.shared_address(t, *barrier));
+                let data = map.copied(memory, &indices, to)?;
+                self.shared.begin_bulk(to, data, barrier, thread)?;
+            }
+            GroupOp::PrefetchMap { map } => drop(TensorMap::load(memory, self.address(t, *map))?),
             GroupOp::FenceSums | GroupOp::Multiply(_) | GroupOp::Commit | GroupOp::WaitGroups(_) => {
                 return Err("an instruction of a warp in one thread".to_owned());
             }
@@ -92,7 +101,10 @@ impl Group<'_> {
         for w in 0..GROUP / WARP {
             let lane0 = first + w * WARP;
             let rows = self.operand(a, 16 * w as u64, 16, lane0)?;
-            let others = self.operand(b, 0, cols as u64, lane0)?;
+            let others = match m.columns {
+                true => self.columns(b, cols as u64, lane0)?,
+                false => self.operand(b, 0, cols as u64, lane0)?,
+            };
             let group = self.shared.beside.multiply(lane0 / WARP);
             for lane in 0..WARP {
                 let t = lane0 + lane;
@@ -125,12 +137,38 @@ impl Group<'_> {
         Ok(all)
     }
 
+    /// So many columns of a matrix whose neighbours are along them, each 16 elements.
+    fn columns(&mut self, m: Matrix, cols: u64, lane0: usize) -> Result<Vec<[u16; 16]>> {
+        let mut all = vec![[0u16; 16]; cols as usize];
+        for depth in 0..16 {
+            for col in (0..cols).step_by(8) {
+                let at = m.columns(depth, col)?;
+                let chunk = self.shared.multiplied(at, lane0 as u32, WARP as u32)?;
+                let to = &mut all[col as usize..(col as usize + 8).min(cols as usize)];
+                to.iter_mut()
+                    .zip(chunk.chunks(2))
+                    .for_each(|(x, b)| x[depth as usize] = u16::from_le_bytes([b[0], b[1]]));
+            }
+        }
+        Ok(all)
+    }
+
     /// Whether an instruction leaves the sums of multiplications that are under way alone.
     pub(super) fn leaves_sums(&self, t: usize, instr: &Instr) -> Result {
         if !self.shared.beside.multiplies(t / WARP) {
             return Ok(());
         }
         let done = self.shared.beside.done(t / WARP);
+        if let Op::Move { d, a } = instr.op {
+            // The assembler has one register for both, if what is written is no other sum that is under way.
+            let (busy, registers) = (&self.threads[t].busy, &self.threads[t].registers);
+            let same = busy[d] <= done || (busy[d], registers[d]) == (busy[a], registers[a]);
+            return if same {
+                Ok(())
+            } else {
+                Err("a sum is written while its multiplication is under way".to_owned())
+            };
+        }
         let mut registers = instr.op.registers();
         registers.extend(instr.guard.map(|g| g.0));
         match registers.iter().any(|&r| self.threads[t].busy[r] > done) {
@@ -185,6 +223,7 @@ impl Op {
         };
         match self {
             Op::Value { a, .. } => operands(a),
+            Op::Move { a, .. } => operands(&[Operand::Reg(*a)]),
             Op::Pack { a, .. } => operands(a),
             Op::Unpack { a, .. } => operands(&[*a]),
             Op::Shuffle { a, lane, among, .. } => operands(&[*a, *lane, among[0], among[1]]),
@@ -202,7 +241,11 @@ impl Op {
             Op::Parameter { .. } | Op::Branch(_) | Op::Return | Op::Barrier | Op::Commit | Op::Wait(_) => {}
         }
         match self {
-            Op::Value { d, .. } | Op::Pack { d, .. } | Op::Shuffle { d, .. } | Op::Parameter { d, .. } => {
+            Op::Value { d, .. }
+            | Op::Move { d, .. }
+            | Op::Pack { d, .. }
+            | Op::Shuffle { d, .. }
+            | Op::Parameter { d, .. } => {
                 all.push(*d);
             }
             Op::Unpack { d, .. } => all.extend(d),

@@ -1,4 +1,6 @@
-//! The group level: barriers in memory, bulk copies and `wgmma` as functions with inline PTX, and the statements that call them.
+//! The group level: barriers in memory, tensor copies and `wgmma` as functions with inline PTX, and the statements that call them.
+//!
+//! Maps are parameters by value, which copies are given the address of. Dimensions are theirs: [`crate::tensor_map`].
 //!
 //! Workgroup memory is dynamic, so that it may be larger than the 48 KiB that a kernel can declare: tiles one behind the other, then barriers.
 //! [`Program::shared_bytes`] says how much a launch gives.
@@ -9,9 +11,10 @@ use rlx_ir::Result;
 
 use super::body::{Body, index};
 use super::size;
-use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, PanelTile, Panels};
+use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, GroupTile, ROW, STAGE_ALIGN};
 use crate::ir::{Counter, Fragment, Index, Program, Stmt};
-use crate::layout::CHUNK;
+use crate::layout::CHUNK_BYTES;
+use crate::tensor_map::Map;
 
 const PRELUDE: &str = r#"__device__ __forceinline__ u32 shared_address(const void* p) {
   return (u32)__cvta_generic_to_shared(p);
@@ -33,39 +36,82 @@ __device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
       : "=r"(ended) : "r"(shared_address(b)), "r"(parity) : "memory");
   } while (!ended);
 }
-__device__ __forceinline__ void copy_bulk(u16* to, const u16* from, u32 bytes, u64* b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-    :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(b)) : "memory");
-}
 __device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
-__device__ __forceinline__ u64 core_matrices(const u16* p, u32 leading, u32 stride) {
-  return (u64)(shared_address(p) >> 4 & 0x3fff) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
+template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    asm volatile("" : "+f"(s[i][0]), "+f"(s[i][1]), "+f"(s[i][2]), "+f"(s[i][3]) :: "memory");
+  }
 }
 "#;
 
 /// The functions that programs of the group level call.
 pub fn instructions(p: &Program, out: &mut String) {
     out.push_str(PRELUDE);
-    let mut widths: Vec<u32> = p.fragments.iter().map(|f| f.cols).collect();
-    widths.sort_unstable();
-    widths.dedup();
-    for n in widths {
-        multiply(p, n, out);
+    copy_tensor(p.grid.batch.len() + 2, out);
+    // Bits 62 and 63 are the swizzle, of 128 bytes; from 8 rows to the next 8 are as many bytes as those have.
+    let _ = writeln!(
+        out,
+        "__device__ __forceinline__ u64 matrix_rows(const u16* p, u32 leading) {{
+  return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64){} << 32 | (u64)1 << 62;
+}}",
+        STAGE_ALIGN >> 4
+    );
+    let mut all = Vec::new();
+    multiplications(&p.body, &mut all);
+    let mut shapes: Vec<(u32, bool)> = all.into_iter().map(|(f, by)| (p.fragment(f).cols, by)).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
+    for (n, depth_rows) in shapes {
+        multiply(p, n, depth_rows, out);
     }
 }
 
-/// `mma_group_n(sums, left, right)`: 64 rows by `n` columns. The last operands add to the sums, take both operands as they are, and both with
-/// neighbours along the depth.
-fn multiply(p: &Program, n: u32, out: &mut String) {
+/// The fragments of multiplications, and whether rows of their right operands run along the depth.
+fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool)>) {
+    for s in stmts {
+        match s {
+            Stmt::Roles { producer: body, consumers } => {
+                multiplications(body, all);
+                multiplications(consumers, all);
+            }
+            Stmt::For { body, .. } => multiplications(body, all),
+            Stmt::Group(Group::Mma { sum, depth_rows, .. }) => all.push((*sum, *depth_rows)),
+            _ => {}
+        }
+    }
+}
+
+/// `copy_tensor(to, map, indices, barrier)` of maps with so many dimensions.
+fn copy_tensor(dims: usize, out: &mut String) {
+    let list = |f: &dyn Fn(usize) -> String| (0..dims).map(f).collect::<Vec<_>>().join(", ");
+    let _ = write!(
+        out,
+        "__device__ __forceinline__ void copy_tensor(u16* to, const Map* map, {}, u64* b) {{
+  asm volatile(\"cp.async.bulk.tensor.{dims}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{{}}}], [%2];\"
+    :: \"r\"(shared_address(to)), \"l\"(map), \"r\"(shared_address(b)), {} : \"memory\");
+}}
+__device__ __forceinline__ void prefetch_map(const Map* map) {{ asm volatile(\"prefetch.tensormap [%0];\" :: \"l\"(map) : \"memory\"); }}
+",
+        list(&|i| format!("int i{i}")),
+        list(&|i| format!("%{}", i + 3)),
+        list(&|i| format!("\"r\"(i{i})")),
+    );
+}
+
+/// `mma_group_n(sums, left, right)`: 64 rows by `n` columns. The last operands add to the sums, take both operands as they are, the left one with
+/// neighbours along the depth, and the right one so, too, or (`_rows`) with neighbours along the columns.
+fn multiply(p: &Program, n: u32, depth_rows: bool, out: &mut String) {
     let ty = p.atom().map_or("f16", |atom| atom.short());
     let sums = n / 2;
     let list = |f: &dyn Fn(u32) -> String| (0..sums).map(f).collect::<Vec<_>>().join(", ");
+    let (name, transposed) = (mma_name(n, depth_rows), u32::from(depth_rows));
     let _ = write!(
         out,
-        "__device__ __forceinline__ void mma_group_{n}(float (&s)[{}][4], u64 a, u64 b) {{
-  asm volatile(\"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{n}k{DEPTH}.f32.{ty}.{ty} {{{}}}, %{sums}, %{}, 1, 1, 1, 0, 0;\"
+        "__device__ __forceinline__ void {name}(float (&s)[{}][4], u64 a, u64 b) {{
+  asm volatile(\"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{n}k{DEPTH}.f32.{ty}.{ty} {{{}}}, %{sums}, %{}, 1, 1, 1, 0, {transposed};\"
     : {}
     : \"l\"(a), \"l\"(b) : \"memory\");
 }}
@@ -75,6 +121,10 @@ fn multiply(p: &Program, n: u32, out: &mut String) {
         sums + 1,
         list(&|i| format!("\"+f\"(s[{}][{}])", i / 4, i % 4)),
     );
+}
+
+fn mma_name(n: u32, depth_rows: bool) -> String {
+    format!("mma_group_{n}{}", if depth_rows { "_rows" } else { "" })
 }
 
 /// Tiles and barriers in dynamic workgroup memory.
@@ -87,7 +137,7 @@ pub fn declare_shared(p: &Program, out: &mut String) {
         out,
         "  // {shared} bytes of dynamic workgroup memory.\n  // {flight} bytes of bulk copies under way."
     );
-    out.push_str("  extern __shared__ __align__(128) u16 dynamic[];\n");
+    let _ = writeln!(out, "  extern __shared__ __align__({STAGE_ALIGN}) u16 dynamic[];");
     let mut at = 0;
     for (i, t) in p.group.tiles.iter().enumerate() {
         let _ = writeln!(out, "  u16* const s{i} = dynamic + {};", at / 2);
@@ -99,16 +149,14 @@ pub fn declare_shared(p: &Program, out: &mut String) {
     }
 }
 
-/// Where the panels of this batch begin.
-pub fn declare_panels(p: &Program, out: &mut String) {
-    for (i, panels) in p.group.panels.iter().enumerate() {
-        let buffer = panels.buffer.index();
-        let _ = write!(out, "  const u16* const p{i} = (const u16*)b{buffer} + {}", size(panels.base));
-        for (d, &stride) in panels.batch.iter().enumerate() {
-            let _ = write!(out, " + (i64)n{d} * {}", size(stride));
-        }
-        out.push_str(";\n");
-    }
+/// Maps among the kernel's parameters, each with what is behind it.
+pub fn parameters(p: &Program) -> String {
+    (0..p.maps().len()).map(|i| format!(", const __grid_constant__ Map a{i}")).collect()
+}
+
+/// The type of maps.
+pub fn declare_map(p: &Program) -> &'static str {
+    if p.maps().is_empty() { "" } else { "struct __align__(64) Map { u64 words[16]; };\n" }
 }
 
 impl Body<'_> {
@@ -126,6 +174,7 @@ impl Body<'_> {
         self.line("__syncthreads();");
         let warps = p.warps.0 * p.warps.1;
         self.open(&format!("if (thread == {}) {{", warps * p.arch.lanes()));
+        (0..p.maps().len()).for_each(|i| self.line(&format!("prefetch_map(&a{i});")));
         self.block(producer)?;
         self.close();
         self.open(&format!("if (warp_row < {warps}) {{"));
@@ -155,64 +204,82 @@ impl Body<'_> {
                 let (b, _) = self.barrier(*b, *c);
                 self.line(&format!("barrier_expect({b}, {bytes});"));
             }
-            Group::Arrive(b, c) => {
+            Group::Arrive(b, c, 0) => {
                 let (b, _) = self.barrier(*b, *c);
                 self.line(&format!("if (lane == 0) barrier_arrive({b});"));
             }
-            Group::Copy { from, panel, to, barrier, counter } => {
-                self.copy_bulk((*from, panel), *to, *barrier, *counter);
+            Group::Arrive(b, c, behind) => {
+                let (stages, c, b) = (self.p.group.barriers[b.0 as usize].stages, c.0, b.0);
+                self.line(&format!(
+                    "if (lane == 0 && c{c} >= {behind}) barrier_arrive(barrier{b} + (c{c} - {behind}) % {stages});"
+                ));
+            }
+            Group::Copy { from, row, col, to, block, barrier, counter } => {
+                self.copy_tensor(*from, (row, col), (*to, *block), *barrier, *counter);
             }
             Group::Fence => self.line("mma_fence();"),
-            Group::Mma { sum, left, row, right, counter } => {
-                self.mma_group(*sum, (*left, *row), *right, *counter);
+            Group::Mma { sum, left, row, right, depth_rows, counter } => {
+                self.mma_group(*sum, (*left, *row), (*right, *depth_rows), *counter);
             }
             Group::Commit => self.line("mma_commit();"),
-            Group::WaitMma(n) => self.line(&format!("mma_wait<{n}>();")),
+            Group::WaitMma(n) => {
+                self.line(&format!("mma_wait<{n}>();"));
+                // The compiler does not know that sums are no one's before: it would use them earlier.
+                let sums = if *n == 0 { self.p.fragments.len() } else { 0 };
+                (0..sums).for_each(|f| self.line(&format!("mma_done(f{f});")));
+            }
         }
     }
 
     /// A tile's stage of this iteration.
-    fn panel_stage(&self, tile: PanelTile, c: Counter) -> String {
+    fn group_stage(&self, tile: GroupTile, c: Counter) -> String {
         let t = self.p.group.tiles[tile.0 as usize];
-        format!("s{} + c{} % {} * {}", tile.0, c.0, t.stages, t.rows * t.depth)
+        format!("s{} + c{} % {} * {}", tile.0, c.0, t.stages, t.stage_bytes() / 2)
     }
 
-    fn copy_bulk(
+    fn copy_tensor(
         &mut self,
-        (from, panel): (Panels, &Index),
-        to: PanelTile,
+        from: Map,
+        (row, col): (&Index, &Index),
+        (to, block): (GroupTile, u32),
         barrier: Barrier,
         counter: Counter,
     ) {
-        let (t, panels) = (self.p.group.tiles[to.0 as usize], &self.p.group.panels[from.0 as usize]);
-        let (to, (barrier, _)) = (self.panel_stage(to, counter), self.barrier(barrier, counter));
-        let whole = format!("(i64)({}) * {} * {}", index(panel), panels.rows, size(panels.depth));
-        let step = format!("(i64)c{} * {}", counter.0, t.rows * t.depth);
-        let from = format!("p{} + {whole} + {step}", from.0);
-        self.line(&format!("copy_bulk({to}, {from}, {}, {barrier});", t.stage_bytes()));
+        let p = self.p;
+        let (t, view) = (p.group.tiles[to.0 as usize], p.view(p.maps()[from.0 as usize].view));
+        let mut stage = self.group_stage(to, counter);
+        if block > 0 {
+            let _ = write!(stage, " + {}", block * t.block_bytes() / 2);
+        }
+        let (barrier, _) = self.barrier(barrier, counter);
+        let mut indices = vec![index(col), index(row)];
+        // Along a dimension where the view repeats the map has one index.
+        let batch = view.batch.iter().enumerate().rev();
+        indices.extend(batch.map(|(d, &stride)| format!("({} ? n{d} : 0)", size(stride))));
+        self.line(&format!("copy_tensor({stage}, &a{}, {}, {barrier});", from.0, indices.join(", ")));
     }
 
     fn mma_group(
         &mut self,
         sum: Fragment,
-        (left, row): (PanelTile, u32),
-        right: PanelTile,
+        (left, row): (GroupTile, u32),
+        (right, depth_rows): (GroupTile, bool),
         counter: Counter,
     ) {
-        let (a, b) = (self.p.group.tiles[left.0 as usize], self.p.group.tiles[right.0 as usize]);
-        let (n, chunks) = (self.p.fragment(sum).cols, DEPTH / CHUNK);
-        self.unrolled("k", a.depth / DEPTH);
-        let rows = format!("({row} + warp_group * {GROUP_ROWS}) * {CHUNK}");
-        for (name, first, tile, id) in [("a", format!(" + {rows}"), a, left), ("b", String::new(), b, right)]
-        {
-            let at = format!("{}{first} + k * {}", self.panel_stage(id, counter), chunks * tile.rows * CHUNK);
-            self.line(&format!(
-                "const u64 {name} = core_matrices({at}, {}, {});",
-                tile.leading_bytes(),
-                tile.stride_bytes()
-            ));
+        let (n, tile) = (self.p.fragment(sum).cols, self.p.group.tiles[right.0 as usize]);
+        // From 64 columns to the next 64. Along the depth a swizzle has all that an instruction reads, so there is no such step.
+        let (block_bytes, along) = (tile.block_bytes(), CHUNK_BYTES);
+        self.unrolled("k", ROW / DEPTH);
+        let mut operand = |name: &str, tile: GroupTile, first: String, leading: u32| {
+            let stage = self.group_stage(tile, counter);
+            self.line(&format!("const u64 {name} = matrix_rows({stage}{first}, {leading});"));
+        };
+        operand("a", left, format!(" + ({row} + warp_group * {GROUP_ROWS}) * {ROW} + k * {DEPTH}"), along);
+        match depth_rows {
+            true => operand("b", right, format!(" + k * {}", DEPTH * ROW), block_bytes),
+            false => operand("b", right, format!(" + k * {DEPTH}"), along),
         }
-        self.line(&format!("mma_group_{n}(f{}, a, b);", sum.0));
+        self.line(&format!("{}(f{}, a, b);", mma_name(n, depth_rows), sum.0));
         self.close();
     }
 }

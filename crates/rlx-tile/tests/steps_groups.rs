@@ -1,0 +1,140 @@
+//! Steps of compiled modules on sm_90a: matmuls of the group level where tensor copies can take the operands, programs of sm_80 elsewhere.
+
+mod common;
+
+use common::compiled::Compiled;
+use rlx_ir::testing::{Gen, random_matmul};
+use rlx_ir::{DType, Extent, Value, text};
+use rlx_kernel::schedule::StepDesc;
+use rlx_tile::Arch;
+use rlx_tile::schedule::{Division, Tiling, group_tilings, step, step_in_parts, step_tilings, tilings};
+
+const CASES: u64 = 160;
+
+/// Runs a matmul by the tiling that suits it, and says whether that was of the group level.
+fn by_groups(compiled: &Compiled) -> bool {
+    let mut found = Vec::new();
+    let tilings = |desc: &StepDesc| step_tilings(Arch::Sm90a, desc);
+    compiled
+        .executable
+        .run_with(&compiled.values, &mut |run| {
+            if let Ok(desc) = run.desc()
+                && let Ok(all) = tilings(&desc)
+            {
+                let launch = step(Arch::Sm90a, &desc, None).unwrap();
+                assert_eq!(launch.tiling, all[0]);
+                // Which architecture's program it is follows from the tiling.
+                for tiling in all {
+                    let launch = step(Arch::Sm90a, &desc, Some(&tiling)).unwrap();
+                    let arch = if tiling.groups { Arch::Sm90a } else { Arch::Sm80 };
+                    assert_eq!((launch.program.arch, launch.tiling), (arch, tiling));
+                }
+                found.push(launch.tiling.groups);
+            }
+            Ok(false)
+        })
+        .unwrap();
+    assert_eq!(found.len(), 1, "one step is a matmul");
+    found[0]
+}
+
+#[test]
+fn random_matmuls_agree_with_the_oracle_and_have_the_bits_of_sm_80() {
+    let mut groups = 0;
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed);
+        let dtype = g.pick(&[DType::F16, DType::BF16]);
+        let compiled = Compiled::new(random_matmul(&mut g, dtype), seed, -1.0..1.0);
+        let (results, tiled, refused) = compiled.run_by_tiles(Arch::Sm90a, None);
+        compiled.check(&results, Arch::Sm90a);
+        assert_eq!(tiled, 1, "seed {seed}: {refused:?}\n{}", compiled.graph);
+        let (of_warps, ..) = compiled.run_by_tiles(Arch::Sm80, None);
+        let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
+        assert_eq!(bits(&results), bits(&of_warps), "seed {seed}: other bits than sm_80\n{}", compiled.graph);
+        groups += usize::from(by_groups(&compiled));
+    }
+    assert!(groups >= 8, "{groups} of {CASES} are of the group level");
+}
+
+fn of(a: &str, b: &str, c: &str) -> Compiled {
+    let text = format!(
+        "graph \"m\" {{\n  %0 = Input {{name=\"a\"}} : {a}\n  %1 = Input {{name=\"b\"}} : {b}\n  \
+         %2 = MatMul(%0, %1) : {c}\n  return %2\n}}"
+    );
+    Compiled::new(text::parse(&text).unwrap(), 1, -1.0..1.0)
+}
+
+#[test]
+fn all_tilings_give_the_same_bits() {
+    for (a, b, c) in [
+        ("[70, 72] f16", "[72, 136] f16", "[70, 136] f16"),
+        ("[2, 3, 40, 64] bf16", "[3, 64, 88] bf16", "[2, 3, 40, 88] bf16"),
+    ] {
+        let compiled = of(a, b, c);
+        let (want, ..) = compiled.run_by_tiles(Arch::Sm80, None);
+        let few = tilings(Arch::Sm80).into_iter().filter(|t| t.tile.0 < 64);
+        for tiling in group_tilings().into_iter().chain(few) {
+            let (got, tiled, refused) = compiled.run_by_tiles(Arch::Sm90a, Some(&tiling));
+            assert_eq!(tiled, 1, "{}: {refused:?}", tiling.name());
+            let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
+            assert_eq!(bits(&got), bits(&want), "{}", tiling.name());
+        }
+    }
+}
+
+#[test]
+fn what_tensor_copies_cannot_take_is_a_program_of_sm_80() {
+    for (a, b, c, groups) in [
+        ("[64, 64] f16", "[64, 64] f16", "[64, 64] f16", true),
+        // Rows of both operands are multiples of 16 bytes apart; those of the result need not be.
+        ("[64, 60] f16", "[60, 64] f16", "[64, 64] f16", false),
+        ("[64, 64] f16", "[64, 60] f16", "[64, 60] f16", false),
+        ("[63, 64] f16", "[64, 64] f16", "[63, 64] f16", true),
+        // One row is for a tile of 16.
+        ("[1, 64] f16", "[64, 64] f16", "[1, 64] f16", false),
+        ("[2, 2, 2, 32, 64] f16", "[2, 2, 2, 64, 64] f16", "[2, 2, 2, 32, 64] f16", true),
+    ] {
+        assert_eq!(by_groups(&of(a, b, c)), groups, "{a} · {b}");
+    }
+}
+
+/// The tile that a matmul of known sizes takes: what was fastest on an H100, of what was measured there.
+#[test]
+fn tiles_fill_a_gpu() {
+    for (sizes, want) in [
+        ((4096, 4096), (128, 256, true)),
+        ((2048, 5120), (128, 256, true)),
+        ((512, 4096), (128, 128, true)),
+        ((512, 768), (64, 64, true)),
+        ((128, 4096), (64, 64, true)),
+        ((16, 4096), (64, 64, true)),
+        ((1, 4096), (16, 64, false)),
+    ] {
+        let tiling = suited(sizes.0, sizes.1);
+        assert_eq!((tiling.tile.0, tiling.tile.1, tiling.groups), want, "{sizes:?}: {}", tiling.name());
+    }
+}
+
+fn suited(m: i64, n: i64) -> Tiling {
+    let few = tilings(Arch::Sm80).into_iter().filter(|t| t.tile.0 < 64);
+    let all: Vec<Tiling> = group_tilings().into_iter().chain(few).collect();
+    *all.iter().find(|t| t.suits(m, n)).unwrap()
+}
+
+/// Parts are programs of sm_80, whatever was tuned for the whole.
+#[test]
+fn parts_are_programs_of_sm_80() {
+    let compiled = of("[16, 2048] f16", "[2048, 128] f16", "[16, 128] f16");
+    let division = Division { units: 132, least_depth: 256, least_keys: 256 };
+    let tiling = group_tilings()[2];
+    compiled
+        .executable
+        .run_with(&compiled.values, &mut |run| {
+            let desc = run.desc().unwrap();
+            let parts = step_in_parts(Arch::Sm90a, &desc, Some(&tiling), &division).unwrap();
+            assert!(!parts.is_empty() && parts.iter().all(|p| p.parts.code.arch == Arch::Sm80));
+            assert!(parts[0].count != Extent::Const(1));
+            Ok(false)
+        })
+        .unwrap();
+}
