@@ -10,6 +10,7 @@ use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
 use rlx_tile::Program;
+use rlx_tile::tensor_map::{BoundMap, MapDecl};
 
 use crate::blas::MatMul;
 use crate::dispatch::{Bound, Dispatch};
@@ -370,6 +371,33 @@ impl<'s, G: GpuApi> Bindings<'s, G> {
         }
         ranges.extend(dispatch.can_fail.then_some(of(self.faults)));
         Ok(ranges)
+    }
+}
+
+/// A tensor map with the memory of its buffer.
+pub type PlacedMap<'s, G> = (BoundMap, &'s <G as GpuApi>::Range);
+
+impl<'s, G: GpuApi> Bindings<'s, G> {
+    /// The tensor maps that dispatch number `at` is given, in order.
+    ///
+    /// # Errors
+    /// A buffer without memory, or numbers that break what the program's views promise.
+    pub fn maps(
+        &self,
+        gpu: &G,
+        at: usize,
+        dispatch: &Dispatch<Arc<G::Code>>,
+    ) -> Result<Vec<PlacedMap<'s, G>>> {
+        let Some(program) = &dispatch.mapped else { return Ok(Vec::new()) };
+        let (from, bytes) = self.bound.places[at];
+        let (words, _) = self.bound.bytes[from as usize..][..bytes as usize].as_chunks();
+        let uniforms: Vec<i32> = words.iter().map(|&word| i32::from_le_bytes(word)).collect();
+        let place = |map: &MapDecl| {
+            let map = map.bound(program, &uniforms).map_err(|e| e.with_device(gpu.name()))?;
+            let buffer = placed(gpu, self.places, dispatch.buffers[map.buffer])?;
+            Ok((map, buffer))
+        };
+        program.maps().iter().map(place).collect()
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Dispatch<C> {
     pub groups: Ex,
     /// Whether it is bound to the fault record.
     pub can_fail: bool,
+    /// The program whose tensor maps it is given ([`Bindings::maps`](crate::Bindings::maps)), where it has any.
+    pub mapped: Option<Arc<Program>>,
     /// What a fault of it is reported as: its place among the dispatches of its list.
     pub number: u32,
 }
@@ -135,6 +137,7 @@ struct Made<'l, C> {
     workgroup: u32,
     dynamic_bytes: u32,
     can_fail: bool,
+    mapped: Option<Arc<Program>>,
     buffers: Vec<usize>,
     uniforms: &'l [UniformArg],
     groups: Extent,
@@ -157,7 +160,7 @@ pub fn prepare<C: Clone>(
         UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
     };
     let mut list = Vec::with_capacity(made.len());
-    for Made { code, workgroup, dynamic_bytes, can_fail, buffers, uniforms, groups } in made {
+    for Made { code, workgroup, dynamic_bytes, can_fail, mapped, buffers, uniforms, groups } in made {
         list.push(Dispatch {
             code,
             workgroup,
@@ -166,6 +169,7 @@ pub fn prepare<C: Clone>(
             uniforms: uniforms.iter().map(|u| table.add(uniform(u))).collect(),
             groups: table.add(groups),
             can_fail,
+            mapped,
             number: *number,
         });
         *number += 1;
@@ -187,19 +191,20 @@ impl<'l, C> Made<'l, C> {
         groups: Extent,
     ) -> Self {
         let (workgroup, can_fail) = (kernel.workgroup, kernel.can_fail());
-        Made { code, workgroup, dynamic_bytes: 0, can_fail, buffers, uniforms, groups }
+        Made { code, workgroup, dynamic_bytes: 0, can_fail, mapped: None, buffers, uniforms, groups }
     }
 
     fn of_program(
         code: C,
-        program: &Program,
+        program: &Arc<Program>,
         buffers: Vec<usize>,
         uniforms: &'l [UniformArg],
         groups: Extent,
     ) -> Self {
         let dynamic_bytes = u32::try_from(program.dynamic_bytes()).unwrap_or(u32::MAX);
         let workgroup = program.workgroup();
-        Made { code, workgroup, dynamic_bytes, can_fail: false, buffers, uniforms, groups }
+        let mapped = (!program.maps().is_empty()).then(|| Arc::clone(program));
+        Made { code, workgroup, dynamic_bytes, can_fail: false, mapped, buffers, uniforms, groups }
     }
 }
 

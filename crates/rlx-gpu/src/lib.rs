@@ -49,7 +49,8 @@ mod timing;
 pub mod which;
 
 pub use api::{
-    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, Source, Submission, Times, Usage,
+    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, PlacedMap, Source, Submission,
+    Times, Usage,
 };
 pub use backend::GpuBackend;
 pub use health::{Health, out_of_memory};

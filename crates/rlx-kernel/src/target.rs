@@ -169,14 +169,13 @@ impl KernelTarget {
     /// Why no schedule takes it, where that is known without making a kernel.
     pub fn variants(&self, step: &StepDesc) -> Scheduled<Vec<Variant>> {
         let mut variants = schedule::variants(step)?;
+        let together = self.types.wide == WideAccess::All;
+        variants.retain(|variant| together || !variant.computes_neighbours());
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
             let own = match self.is_processor {
                 true => processors_own(&variants),
-                false if self.types.wide == WideAccess::All => {
-                    variants.iter().position(|v| v.computes_neighbours())
-                }
-                false => None,
+                false => variants.iter().position(|variant| variant.computes_neighbours()),
             };
             if let Some(at) = own {
                 variants[..=at].rotate_right(1);

@@ -61,16 +61,29 @@ const WRONG_SOURCE: i32 = 6;
 /// What does not compile for CDNA 2 alone, and is nothing else.
 const NAMES_CDNA2: &str = "#if defined(__gfx90a__)\n#error these are matrix units of gfx90a\n#endif\n";
 
+/// The first version of NVRTC that compiles for sm_90a.
+const GROUPS: (i32, i32) = (12, 0);
+
 /// The architecture whose matrix instructions a device of these numbers has, as tile programs are made for it.
+///
+/// `compiler` is the version of the compiler.
 ///
 /// HIP's number 9.0 is that of several architectures, of which gfx90a has matrix units that programs are made for. Its name is in no attribute, and where it
 /// is among the properties depends on the version of HIP; the compiler, which compiles for the present device, knows it.
 ///
 /// # Errors
 /// What the driver or the compiler reports.
-pub(crate) fn matrix_units(context: &Context, numbers: (u32, u32)) -> Outcome<Option<Arch>> {
+pub(crate) fn matrix_units(
+    context: &Context,
+    numbers: (u32, u32),
+    compiler: (i32, i32),
+) -> Outcome<Option<Arch>> {
     let vendor = context.libraries.vendor;
     Ok(match (vendor, numbers) {
+        // Its instructions of warp groups are copied to by tensor maps.
+        (Vendor::Cuda, (9, 0)) if context.libraries.tensors.is_some() && compiler >= GROUPS => {
+            Some(Arch::Sm90a)
+        }
         (Vendor::Cuda, (8.., _)) => Some(Arch::Sm80),
         (Vendor::Cuda, (7, 5)) => Some(Arch::Sm75),
         (Vendor::Hip, (9, 4)) => Some(Arch::Gfx90a),

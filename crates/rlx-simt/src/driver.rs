@@ -333,8 +333,9 @@ impl Drop for Context {
 pub(crate) enum Command<'c> {
     /// Zeros.
     Clear(Part),
-    /// A kernel over a grid of workgroups, with bytes of dynamic workgroup memory and the addresses of its arguments.
-    Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, dynamic: u32, arguments: Vec<DevicePtr> },
+    /// A kernel over a grid of workgroups, with bytes of dynamic workgroup memory. Its arguments as it takes them: the address of its uniforms, its tensor maps,
+    /// each at a multiple of 64 bytes, and the addresses of its buffers.
+    Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, dynamic: u32, arguments: Vec<u64> },
     /// What a library does: a matmul, say.
     Call(&'c dyn LibraryCall),
     /// Marks the end of what was given before.
@@ -368,7 +369,7 @@ impl Command<'_> {
                 let key = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
                 let buffer = arguments.as_ptr().cast_mut().cast::<c_void>();
                 let mut extra = [key(1), buffer, key(2), (&raw mut bytes).cast::<c_void>(), key(end)];
-                // SAFETY: the list says where the arguments are, and is read during the call; the kernel takes that many addresses,
+                // SAFETY: the list says where the arguments are, and is read during the call; the kernel takes that many bytes,
                 // and stays within the ranges that they begin: they hold the operands of its step.
                 unsafe {
                     driver.launch(

@@ -10,6 +10,7 @@ use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
 use rlx_gpu::{Buffer, GpuApi, MatrixUnits, Shared, Usage, locked};
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_tile::Arch;
 
 use crate::blas::{Handles, WORKSPACE};
 use crate::compile;
@@ -116,18 +117,19 @@ impl Gpu {
         let context = Self::context(which, &libraries).map_err(failed)?;
         let ask = |of| context.attribute(of).map_err(failed);
         let (major, minor) = (ask(Attribute::Major)?, ask(Attribute::Minor)?);
-        let architecture = match vendor {
-            Vendor::Cuda => format!("sm_{major}{minor}"),
-            Vendor::Hip => format!("gfx{major}.{minor}"),
-        };
         let dynamic_bytes = ask(Attribute::DynamicBytes)? as usize;
-        let arch = compile::matrix_units(&context, (major, minor)).map_err(failed)?;
+        let compiler = compile::version(&libraries).map_err(failed)?;
+        let arch = compile::matrix_units(&context, (major, minor), compiler).map_err(failed)?;
+        let architecture = match (vendor, arch) {
+            (Vendor::Cuda, Some(arch @ Arch::Sm90a)) => arch.name().to_owned(),
+            (Vendor::Cuda, _) => format!("sm_{major}{minor}"),
+            (Vendor::Hip, _) => format!("gfx{major}.{minor}"),
+        };
         // How many there are only decides how work is divided.
         let compute_units = context.attribute(Attribute::ComputeUnits).ok();
         let matrix_units = arch.map(|arch| MatrixUnits { arch, dynamic_bytes, compute_units });
         let (max_workgroup, shared) = (ask(Attribute::MaxWorkgroup)?, ask(Attribute::SharedBytes)?);
         let (name, driver) = (context.name().map_err(failed)?, context.driver_version().map_err(failed)?);
-        let compiler = compile::version(&libraries).map_err(failed)?;
         let units = arch.map_or(String::new(), |arch| format!(", matrix units of {}", arch.name()));
         let machine = format!(
             "{name} ({architecture}{units}, driver {driver}, compiler {}.{})",

@@ -45,10 +45,13 @@ mod runs;
 // Signatures of what is in the libraries.
 #[allow(unsafe_code)]
 mod table;
+// Calls into the vendor's driver.
+#[allow(unsafe_code)]
+mod tensor_map;
 
 pub use gpu::{Gpu, Options, gpu_count};
 pub use rlx_gpu::Lowered;
-pub use table::{BLAS, COMPILER, DRIVER, Row, Vendor};
+pub use table::{BLAS, COMPILER, DRIVER, Row, TENSORS, Vendor};
 
 /// A GPU of NVIDIA's ([`Device::Cuda`]) or AMD's ([`Device::Rocm`]) by the vendor's own driver and compiler, which are loaded at run
 /// time: first from the folders that [`Options::folders`] names. Without [`Options::ordinal`] it is the first GPU.

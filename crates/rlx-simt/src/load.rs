@@ -7,7 +7,7 @@ use libloading::Library;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::table::{Blas, Compiler, Driver, Vendor};
+use crate::table::{Blas, Compiler, Driver, Tensors, Vendor};
 
 /// A library: what it is called, and how to get it.
 struct Wanted {
@@ -124,6 +124,8 @@ pub(crate) struct Libraries {
     pub(crate) vendor: Vendor,
     pub(crate) driver: Driver,
     pub(crate) compiler: Compiler,
+    /// Where the vendor's driver has them.
+    pub(crate) tensors: Option<Tensors>,
     device: Device,
     folders: Vec<PathBuf>,
     blas: OnceLock<Result<Arc<BlasLibrary>>>,
@@ -164,6 +166,10 @@ impl Libraries {
         let libraries = Arc::new(Libraries {
             vendor,
             driver: Driver::load(&driver_file, vendor).map_err(|name| driver.lacks(device, name))?,
+            tensors: match vendor {
+                Vendor::Cuda => Tensors::load(&driver_file, vendor).ok(),
+                Vendor::Hip => None,
+            },
             compiler: Compiler::load(&compiler_file, vendor).map_err(|name| compiler.lacks(device, name))?,
             device,
             folders: folders.to_vec(),

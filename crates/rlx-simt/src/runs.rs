@@ -1,12 +1,14 @@
 //! Runs: their commands, as a graph from the second run with the same memory on, and what comes back of them.
 
-use rlx_gpu::{Arrival, Back, Bindings, GpuApi, HostMemory, Submission, Times};
-use rlx_ir::Result;
+use rlx_gpu::{Arrival, Back, Bindings, GpuApi, HostMemory, PlacedMap, Submission, Times};
+use rlx_ir::{ErrorKind, Result};
+use rlx_tile::tensor_map::BoundMap;
 
 use crate::blas::Ready;
 use crate::driver::{Command, Event, Graph, Outcome, Part, Pinned};
 use crate::gpu::Gpu;
 use crate::table::DevicePtr;
+use crate::tensor_map::{self, TensorMap};
 
 /// What is kept of steps on one set of memory.
 #[derive(Default)]
@@ -87,7 +89,16 @@ impl Gpu {
             }
             for (at, (dispatch, grid)) in own {
                 let Some(grid) = *grid else { continue };
-                let arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
+                let mut arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
+                let maps = self.tensor_maps(bindings.maps(self, at, dispatch)?)?;
+                // Behind the uniforms; a map is at a multiple of its alignment.
+                for map in maps.iter().rev() {
+                    arguments.splice(1..1, map.0);
+                }
+                if !maps.is_empty() {
+                    let words = align_of::<TensorMap>() / size_of::<u64>();
+                    arguments.splice(1..1, std::iter::repeat_n(0, words - 1));
+                }
                 commands.push(Command::Launch {
                     code: &dispatch.code,
                     grid,
@@ -99,6 +110,15 @@ impl Gpu {
         }
         commands.extend(marks);
         Ok(commands)
+    }
+
+    fn tensor_maps(&self, maps: Vec<PlacedMap<'_, Gpu>>) -> Result<Vec<TensorMap>> {
+        let missing = || self.error(ErrorKind::Internal, "tensor maps, which the driver does not have");
+        let make = |(map, memory): (BoundMap, &Part)| {
+            let tensors = self.context.libraries.tensors.as_ref().ok_or_else(missing)?;
+            self.checked("making a tensor map", tensor_map::encode(tensors, &map, *memory))
+        };
+        maps.into_iter().map(make).collect()
     }
 
     /// Runs all steps one by one, waits for them, and notes when each began and ended, in nanoseconds from the start of the first one: the time of a step has that of its launch in it.

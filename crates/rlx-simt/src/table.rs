@@ -210,6 +210,14 @@ functions! {
 }
 
 functions! {
+    /// What drivers have had since CUDA 12: tensor maps. Where it is missing, nothing is copied by them.
+    Tensors, TENSORS;
+    encode = "cuTensorMapEncodeTiled", "-" (
+        map: *mut c_void, dtype: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64,
+        box_sizes: *const u32, steps: *const u32, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+}
+
+functions! {
     /// The compiler: NVRTC, or hiprtc.
     Compiler, COMPILER;
     version = "nvrtcVersion", "hiprtcVersion" (major: *mut c_int, minor: *mut c_int);

@@ -10,7 +10,7 @@ use crate::calls::{self, Vendor, counted, current, driver};
 use crate::loaded::Code;
 use crate::models::{CUDA_MODELS, DECLARED_BYTES, DEVICES, HIP_MODELS, Model};
 use crate::world::{Context, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
-use crate::{calls::initialise, cuda_c, tiles};
+use crate::{calls::initialise, cuda_c, tensor_maps, tiles};
 
 pub type Handle = *mut c_void;
 
@@ -77,17 +77,26 @@ fn launch(
         return reject(code::INVALID_VALUE, format!("a grid of {grid:?}"));
     }
     let bytes = packed(vendor, extra)?;
-    let want = 8 * (1 + code.buffers().len() + usize::from(code.can_fail()));
+    // Maps are parameters at multiples of 64 bytes, behind the address of the uniforms.
+    let maps = code.maps().len();
+    let between = if maps > 0 { 64 - 8 + 128 * maps } else { 0 };
+    let want = 8 * (1 + code.buffers().len() + usize::from(code.can_fail())) + between;
     if bytes.len() != want {
         return reject(
             code::INVALID_VALUE,
             format!("{} bytes of arguments, the kernel takes {want}", bytes.len()),
         );
     }
-    let arguments =
-        bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect();
+    let words = |bytes: &[u8]| -> Vec<u64> {
+        bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect()
+    };
+    let (first, rest) = bytes.split_at(8);
+    let (between, rest) = rest.split_at(between);
+    let maps = words(&between[between.len() - 128 * maps..]);
+    let maps = maps.chunks_exact(16).map(|map| map.try_into().unwrap_or_default()).collect();
+    let arguments = [words(first), words(rest)].concat();
     let groups = i64::from(grid[0]) * i64::from(grid[1]);
-    context.give(id(stream), Work::Launch { code, groups, arguments })
+    context.give(id(stream), Work::Launch { code, groups, arguments, maps })
 }
 
 /// The arguments of a launch as one buffer.
@@ -237,6 +246,13 @@ exports! {
         make(vendor, to, |context, new| { context.add(new, Thing::Event { is_timed: flags & 2 == 0, passed: None }); Ok(()) });
     [Cuda cuEventDestroy_v2, Hip hipEventDestroy] (event: Handle) |vendor|
         here(vendor, |context| context.remove(id(event), |thing| matches!(thing, Thing::Event { .. })));
+    [Cuda cuTensorMapEncodeTiled] (
+        to: *mut c_void, dtype: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64,
+        boxes: *const u32, steps: *const u32, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int
+    ) |vendor| here(vendor, |_| {
+        let modes = [interleave, swizzle, promotion, fill];
+        tensor_maps::encode(to, (dtype, rank), address, (sizes, strides), (boxes, steps), modes)
+    });
     [Cuda cuEventElapsedTime, Hip hipEventElapsedTime] (to: *mut f32, from: Handle, until: Handle) |vendor|
         here(vendor, |context| give(to, context.elapsed(id(from), id(until))?));
     [Cuda cuEventRecord, Hip hipEventRecord] (event: Handle, stream: Handle) |vendor| here(vendor, |context| {
@@ -398,7 +414,9 @@ fn compile(vendor: Vendor, of: Handle, options: &[String]) -> Outcome<()> {
         let known = match vendor {
             Vendor::Cuda => {
                 option == "--fmad=false"
-                    || option.strip_prefix("--gpu-architecture=sm_").is_some_and(|n| n.parse::<u32>().is_ok())
+                    || option
+                        .strip_prefix("--gpu-architecture=")
+                        .is_some_and(|name| generation(name).is_some())
             }
             Vendor::Hip => option == "-O3" || option == "-ffp-contract=off",
         };
@@ -449,15 +467,24 @@ fn preprocessed(vendor: Vendor, source: &str) -> cuda_c::Compiled<Option<String>
     Ok((!rest.trim().is_empty()).then(|| rest.to_owned()))
 }
 
+/// The number of NVIDIA's architecture `sm_90`, and whether it has what no later one has: `sm_90a`.
+fn generation(name: &str) -> Option<(u32, bool)> {
+    let number = name.strip_prefix("sm_")?;
+    let own = number.strip_suffix('a');
+    Some((own.unwrap_or(number).parse().ok()?, own.is_some()))
+}
+
 /// Whether the architecture that code is compiled for has the instructions of a tile program.
 fn runs_on(vendor: Vendor, code: &Code, options: &[String]) -> cuda_c::Compiled<()> {
     let Code::Tiles(program) = code else { return Ok(()) };
     let wants = program.arch.name();
     let has = match vendor {
         Vendor::Cuda => {
-            let number = |name: &str| name.strip_prefix("sm_").and_then(|n| n.parse::<u32>().ok());
-            let target = options.iter().find_map(|o| number(o.strip_prefix("--gpu-architecture=")?));
-            number(wants).is_some_and(|least| target.is_some_and(|target| least <= target))
+            let target = options.iter().find_map(|o| generation(o.strip_prefix("--gpu-architecture=")?));
+            let runs = |(least, own): (u32, bool), (target, has)| {
+                if own { (target, has) == (least, own) } else { least <= target }
+            };
+            generation(wants).zip(target).is_some_and(|(wants, target)| runs(wants, target))
         }
         Vendor::Hip => model(vendor, calls::device()).units == Some(program.arch),
     };
@@ -472,7 +499,7 @@ fn fill(to: *mut c_char, bytes: &[u8]) -> Outcome<()> {
 }
 
 exports! {
-    [Cuda nvrtcVersion, Hip hiprtcVersion] (major: *mut c_int, minor: *mut c_int) |_vendor| counted(|| { give(major, 0)?; give(minor, 1) });
+    [Cuda nvrtcVersion, Hip hiprtcVersion] (major: *mut c_int, minor: *mut c_int) |_vendor| counted(|| { give(major, 13)?; give(minor, 0) });
     [Cuda nvrtcCreateProgram, Hip hiprtcCreateProgram] (
         to: *mut Handle, source: *const c_char, _name: *const c_char, _count: c_int, _headers: *const *const c_char,
         _names: *const *const c_char

@@ -14,5 +14,6 @@ mod cuda_c;
 mod exports;
 mod loaded;
 mod models;
+mod tensor_maps;
 mod tiles;
 mod world;

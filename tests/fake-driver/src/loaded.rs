@@ -3,6 +3,7 @@
 use rlx_kernel::Kernel;
 use rlx_kernel::ir::{BufferDecl, Stmt};
 use rlx_tile::Program;
+use rlx_tile::tensor_map::MapDecl;
 
 /// What a code object has: a kernel, or a tile program.
 #[derive(Debug)]
@@ -23,6 +24,14 @@ impl Code {
         match self {
             Code::Kernel(kernel) => &kernel.buffers,
             Code::Tiles(program) => &program.buffers,
+        }
+    }
+
+    /// The tensor maps that a launch gives.
+    pub fn maps(&self) -> &[MapDecl] {
+        match self {
+            Code::Kernel(_) => &[],
+            Code::Tiles(program) => program.maps(),
         }
     }
 

@@ -25,7 +25,7 @@ pub const DECLARED_BYTES: u64 = 48 << 10;
 
 /// Hopper, Ampere, Turing, Pascal, Blackwell.
 pub const CUDA_MODELS: [Model; DEVICES] = [
-    model(9, 0, Some(Arch::Sm80), 227),
+    model(9, 0, Some(Arch::Sm90a), 227),
     model(8, 0, Some(Arch::Sm80), 163),
     model(7, 5, Some(Arch::Sm75), 64),
     model(6, 1, None, 48),

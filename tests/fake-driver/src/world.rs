@@ -11,6 +11,7 @@ use rlx_kernel::ir::Access;
 
 use crate::loaded::Code;
 use crate::models::DEVICES;
+use crate::tensor_maps;
 
 /// The numbers that both vendors have for these errors.
 pub mod code {
@@ -59,7 +60,7 @@ pub enum Work {
     ToDevice { to: u64, from: HostBytes },
     ToHost { to: u64, from: u64, bytes: usize },
     OnDevice { to: u64, from: u64, bytes: usize },
-    Launch { code: Arc<Code>, groups: i64, arguments: Vec<u64> },
+    Launch { code: Arc<Code>, groups: i64, arguments: Vec<u64>, maps: Vec<tensor_maps::Words> },
     Multiply(Box<blas::Product>),
     Event(u64),
 }
@@ -514,7 +515,9 @@ impl Context {
                 let copy = self.pools.0[from.pool][from.offset..from.offset + bytes].to_vec();
                 self.pools.0[to.pool][to.offset..to.offset + bytes].copy_from_slice(&copy);
             }
-            Work::Launch { code, groups, arguments } => self.launch(code, *groups, arguments)?,
+            Work::Launch { code, groups, arguments, maps } => {
+                self.launch(code, *groups, (arguments, maps))?
+            }
             Work::Multiply(product) => self.multiply(product)?,
             Work::Event(event) => {
                 if let Some(Thing::Event { passed, .. }) = self.things.get_mut(event) {
@@ -526,7 +529,12 @@ impl Context {
     }
 
     /// Runs code on its interpreter: uniforms, buffers and, where it can fail, the fault record behind them.
-    fn launch(&mut self, code: &Code, groups: i64, arguments: &[u64]) -> Outcome<()> {
+    fn launch(
+        &mut self,
+        code: &Code,
+        groups: i64,
+        (arguments, maps): (&[u64], &[tensor_maps::Words]),
+    ) -> Outcome<()> {
         let gone = |r: Rejected| Rejected { code: code::ILLEGAL_ADDRESS, ..r };
         let count = code.uniforms();
         let words = count + usize::from(code.can_fail());
@@ -553,6 +561,12 @@ impl Context {
             Code::Tiles(program) => {
                 if rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
                     return Err(wrong(format!("a grid of {groups} workgroups, the program has more")));
+                }
+                for (decl, given) in program.maps().iter().zip(maps) {
+                    let map = decl.bound(program, &uniforms).map_err(|e| wrong(e.to_string()))?;
+                    if *given != tensor_maps::expected(&map, arguments[1 + map.buffer]) {
+                        return Err(wrong(format!("a tensor map of something else than {map:?}")));
+                    }
                 }
                 let ran = rlx_tile::interp::run(program, &uniforms, &mut self.pools, &bindings);
                 return ran.map(drop).map_err(|e| wrong(e.to_string()));

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use rlx_simt::{BLAS, COMPILER, DRIVER, Row, Vendor};
+use rlx_simt::{BLAS, COMPILER, DRIVER, Row, TENSORS, Vendor};
 
 /// How an argument is passed: in a register of which width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,8 @@ fn cudas_headers_declare_what_is_called() {
     // What a program calls `cuGraphInstantiate` is the function below.
     let renamed = |name: &str| (name == "cuGraphInstantiateWithFlags").then_some("cuGraphInstantiate");
     let driver = header(&folders, "cuda.h").expect("it is there where CUDA's headers are");
-    assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 38);
+    assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 39);
+    assert_eq!(compare(TENSORS, Vendor::Cuda, &driver, &|_| None), 1);
     if let Some(compiler) = header(&folders, "nvrtc.h") {
         assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8);
     }

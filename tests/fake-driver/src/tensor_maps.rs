@@ -1,0 +1,92 @@
+//! Tensor maps: what the driver asks of their numbers, in an encoding of this library's own. A launch is given the maps that follow from its uniforms and
+//! buffers, or it fails.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use rlx_ir::DType;
+use rlx_tile::tensor_map::{BoundMap, MOST_DIMS};
+
+use crate::world::{Outcome, code, reject};
+
+/// A map's 128 bytes.
+pub type Words = [u64; 16];
+
+/// What the first of them is.
+const MAGIC: u64 = u64::from_le_bytes(*b"RLXMAP01");
+
+/// What a map says.
+#[derive(Debug, PartialEq)]
+struct Fields<'f> {
+    dtype: c_int,
+    address: u64,
+    sizes: &'f [u64],
+    strides: &'f [u64],
+    boxes: &'f [u32],
+}
+
+impl Fields<'_> {
+    fn words(&self) -> Words {
+        let mut words = [0; 16];
+        words[..3].copy_from_slice(&[
+            MAGIC,
+            self.address,
+            self.dtype as u64 | (self.sizes.len() as u64) << 8,
+        ]);
+        words[3..][..self.sizes.len()].copy_from_slice(self.sizes);
+        words[3 + MOST_DIMS..][..self.strides.len()].copy_from_slice(self.strides);
+        for (i, &size) in self.boxes.iter().enumerate() {
+            words[2 + 2 * MOST_DIMS + i / 4] |= u64::from(size) << (i % 4 * 16);
+        }
+        words
+    }
+}
+
+/// The map that a launch has to be given.
+pub fn expected(map: &BoundMap, buffer: u64) -> Words {
+    let dtype = if map.dtype == DType::BF16 { 9 } else { 6 };
+    let address = buffer + map.base as u64 * 2;
+    Fields { dtype, address, sizes: &map.sizes, strides: &map.strides, boxes: &map.box_sizes }.words()
+}
+
+/// The numbers of a list of the caller's.
+fn list<'l, T>(from: *const T, count: usize) -> Outcome<&'l [T]> {
+    if from.is_null() {
+        return reject(code::INVALID_VALUE, "a null pointer for a list");
+    }
+    // SAFETY: not null, and as many numbers as the function's documentation asks for.
+    Ok(unsafe { std::slice::from_raw_parts(from, count) })
+}
+
+/// `cuTensorMapEncodeTiled` of elements of 16 bits.
+pub fn encode(
+    to: *mut c_void,
+    (dtype, rank): (c_int, c_uint),
+    address: *mut c_void,
+    (sizes, strides): (*const u64, *const u64),
+    (boxes, steps): (*const u32, *const u32),
+    modes: [c_int; 4],
+) -> Outcome<()> {
+    let wrong = |what: String| reject(code::INVALID_VALUE, format!("a tensor map: {what}"));
+    let (rank, address) = (rank as usize, address.addr() as u64);
+    if !(1..=MOST_DIMS).contains(&rank) || !matches!(dtype, 6 | 9) {
+        return wrong(format!("{rank} dimensions of type {dtype}"));
+    }
+    let [sizes, strides] = [list(sizes, rank)?, list(strides, rank - 1)?];
+    let [boxes, steps] = [list(boxes, rank)?, list(steps, rank)?];
+    if address % 16 != 0 || to.addr() % 64 != 0 {
+        return wrong(format!("of {address:#x}, at {to:?}"));
+    }
+    let is_size = |&n: &u64| (1..=1 << 32).contains(&n);
+    let is_stride = |(&bytes, &size): (&u64, &u64)| bytes % 16 == 0 && bytes < 1 << 40 && bytes >= size;
+    if !sizes.iter().all(is_size) || !strides.iter().zip(sizes).all(is_stride) {
+        return wrong(format!("sizes {sizes:?}, strides {strides:?}"));
+    }
+    let is_box = |(&size, &step): (&u32, &u32)| (1..=256).contains(&size) && step == 1;
+    if !boxes.iter().zip(steps).all(is_box) || boxes[0] * 2 != 128 || modes != [0, 3, 3, 0] {
+        return wrong(format!("boxes of {boxes:?}, modes {modes:?}"));
+    }
+    let words = Fields { dtype, address, sizes, strides, boxes }.words();
+    // SAFETY: 128 bytes of the caller's, aligned as checked above.
+    unsafe { to.cast::<Words>().write(words) };
+    Ok(())
+}
