@@ -17,13 +17,13 @@
 //! - [`layout`]: where the elements of a tile are in workgroup memory.
 //! - [`window`]: views of what a convolution's window slides over.
 //! - [`schedule`]: families of programs (matmul, convolution and attention), and steps of LIR as such, whole or in parts of long sums.
-//! - [`group`]: what sm_90a has above warps: bulk copies, barriers in memory, `wgmma`.
+//! - [`group`]: what sm_90a has above warps: tensor copies, barriers in memory, `wgmma`.
 //! - [`tensor_map`]: what its copies are told of the views that they copy from.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
-//! CUDA and ROCm run matmuls, convolutions and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), the group level and Metal's language no device yet. They are
+//! CUDA and ROCm run matmuls, convolutions and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), Metal's language no device yet. They are
 //! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted, and have not run on hardware.
 //!
 //! ```

@@ -109,6 +109,10 @@ fn tiles_fill_a_gpu() {
         ((128, 4096), (64, 64, true)),
         ((16, 4096), (64, 64, true)),
         ((1, 4096), (16, 64, false)),
+        // Open sizes count as large.
+        ((i64::MAX, 4096), (128, 256, true)),
+        ((i64::MAX, i64::MAX), (128, 256, true)),
+        ((4096, 48), (64, 64, true)),
     ] {
         let tiling = suited(sizes.0, sizes.1);
         assert_eq!((tiling.tile.0, tiling.tile.1, tiling.groups), want, "{sizes:?}: {}", tiling.name());

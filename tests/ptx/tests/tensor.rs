@@ -68,7 +68,7 @@ fn a_box_is_swizzled_and_what_is_beyond_the_tensor_is_zero() {
             // Rows begin at -1, columns at 4.
             let inside = (1..7).contains(&row) && col + 4 < 70;
             let want = if inside { 1000 * n as usize + 100 * (row - 1) + col + 4 } else { 0 };
-            let place = row * 64 + (col / 8 ^ row) * 8 + col % 8;
+            let place = row * 64 + ((col / 8) ^ row) * 8 + col % 8;
             assert_eq!(usize::from(words[place]), want, "{n} {row} {col}");
         }
     }

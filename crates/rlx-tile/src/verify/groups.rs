@@ -104,7 +104,7 @@ impl Verifier<'_> {
                 }
                 Stmt::Zero(_) | Stmt::Store { .. } if !producer => self.stmt(s)?,
                 _ => {
-                    let what = "roles copy in bulk, multiply in groups, wait, and store".to_owned();
+                    let what = "roles copy boxes, multiply in groups, wait, and store".to_owned();
                     return fault("roles", Rule::Transfer(what));
                 }
             }
