@@ -297,7 +297,8 @@ pub fn name(
     division: Option<&Division>,
 ) -> Option<String> {
     let launches = chosen(of, lir, units, &target.limits, &Tuning::default()).launches;
-    let name = name_of(units.arch, &launches.first()?.tiling);
+    let first = launches.first()?;
+    let name = name_of(first.program.arch, &first.tiling);
     let prepared = |o: &Operand| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared;
     let of_init = of.outputs.iter().any(prepared);
     let parts = division
@@ -305,7 +306,7 @@ pub fn name(
         .map_or_else(Vec::new, |division| in_parts(of, lir, None, (units, target), division));
     Some(match parts.first() {
         Some(parts) if is_always_taken(parts) => {
-            format!("{}.parts{}", name_of(units.arch, &parts.tiling), parts.count)
+            format!("{}.parts{}", name_of(parts.parts.code.arch, &parts.tiling), parts.count)
         }
         Some(_) => format!("{name}, small results in parts"),
         None => name,
@@ -368,7 +369,7 @@ pub fn tuning_key(
     limits: &DeviceLimits,
 ) -> Option<Option<TuningKey>> {
     let names: Vec<String> =
-        launches(of, lir, units, limits).map(|(tiling, _)| name_of(units.arch, &tiling)).collect();
+        launches(of, lir, units, limits).map(|(tiling, of)| name_of(of.program.arch, &tiling)).collect();
     (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
 }
 

@@ -88,8 +88,8 @@ impl MapDecl {
         if base < 0 || !aligned(base) {
             return Err(wrong(format!("it begins at element {base}")));
         }
-        // Of a dimension that has one index the stride does not matter, but must be one.
-        let any = (cols as u64 * bytes as u64).next_multiple_of(u64::from(CHUNK_BYTES));
+        // Of a dimension that has one index the stride does not matter, but must be one: that behind all of what is inside of it.
+        let mut any = (cols as u64 * bytes as u64).next_multiple_of(u64::from(CHUNK_BYTES));
         let (mut sizes, mut strides) = (vec![cols as u64], Vec::new());
         let rows = (number(view.rows)?, number(view.row_stride)?);
         let batch = program.grid.batch.iter().zip(&view.batch).rev();
@@ -104,7 +104,9 @@ impl MapDecl {
                 return Err(wrong(format!("{size} indices that are {stride} elements apart")));
             }
             sizes.push(size.max(1) as u64);
-            strides.push(if several { stride as u64 * bytes as u64 } else { any });
+            let stride = if several { stride as u64 * bytes as u64 } else { any };
+            strides.push(stride);
+            any = stride.saturating_mul(size.max(1) as u64);
         }
         let mut box_sizes = vec![self.cols, self.rows];
         box_sizes.resize(sizes.len(), 1);

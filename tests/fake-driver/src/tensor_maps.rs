@@ -77,8 +77,8 @@ pub fn encode(
         return wrong(format!("of {address:#x}, at {to:?}"));
     }
     let is_size = |&n: &u64| (1..=1 << 32).contains(&n);
-    let is_stride = |(&bytes, &size): (&u64, &u64)| bytes % 16 == 0 && bytes < 1 << 40 && bytes >= size;
-    if !sizes.iter().all(is_size) || !strides.iter().zip(sizes).all(is_stride) {
+    let is_stride = |&bytes: &u64| bytes % 16 == 0 && (16..1 << 40).contains(&bytes);
+    if !sizes.iter().all(is_size) || !strides.iter().all(is_stride) {
         return wrong(format!("sizes {sizes:?}, strides {strides:?}"));
     }
     let is_box = |(&size, &step): (&u32, &u32)| (1..=256).contains(&size) && step == 1;

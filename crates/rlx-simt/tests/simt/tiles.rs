@@ -20,7 +20,7 @@ use crate::common::{Fake, everything, fake, second_gpu, set_params};
 
 /// The fake GPUs, the architecture of their matrix units, and whether these multiply bf16.
 pub const MODELS: [(Device, usize, Option<&str>, bool); 10] = [
-    (Device::Cuda, 0, Some("sm_80"), true),
+    (Device::Cuda, 0, Some("sm_90a"), true),
     (Device::Cuda, 1, Some("sm_80"), true),
     (Device::Cuda, 2, Some("sm_75"), false),
     (Device::Cuda, 3, None, false),
@@ -142,7 +142,9 @@ fn a_run_of_few_rows_takes_small_tiles() {
         let mut exec = backend.compile(module(&graph, &backend, &options), &options).unwrap();
         let (one, mut first) = (rows(&graph, 1), Vec::new());
         // Sizes come again: what was bound to them is kept.
-        for (count, tile) in [(1, 16), (64, 64), (130, 128), (20, 16), (130, 128), (1, 16)] {
+        // The group level takes larger tiles where there are enough of them for a GPU.
+        let [few, many] = if units == Some("sm_90a") { [64, 64] } else { [16, 128] };
+        for (count, tile) in [(1, 16), (64, 64), (130, many), (20, few), (130, many), (1, 16)] {
             // One row, many times: neither the other rows nor the tiling changes a bit of it.
             let mut bindings = one.clone();
             for name in ["x", "y"] {

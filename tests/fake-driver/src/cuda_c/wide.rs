@@ -71,6 +71,10 @@ impl Parser<'_> {
     /// The element that `half_of(q7, 3)` or `word_of(q7, 1)` is; what converts it finds it converted.
     pub(super) fn part(&self, expr: &Expr) -> Option<Value> {
         match expr {
+            Expr::Cast(Ty::U32, word) => match &**word {
+                Expr::Call(of, _) if of == "word_of" => self.part(word),
+                _ => None,
+            },
             Expr::Call(of, arguments) if matches!(of.as_str(), "half_of" | "word_of") => match &arguments[..]
             {
                 [Expr::Name(name), Expr::Int(at, _)] => self.parts.get(name)?.get(*at as usize).copied(),
