@@ -35,5 +35,7 @@ pub mod verify;
 pub use ir::Kernel;
 pub use schedule::{Arg, FewRows, Launch, UniformArg};
 pub use stored::Launches;
-pub use target::{DeviceLimits, KernelTarget, TypeSupport, WideAccess, compile_step, few_rows, grid, step_variants};
+pub use target::{
+    DeviceLimits, KernelTarget, TypeSupport, WideAccess, compile_step, few_rows, grid, step_variants,
+};
 pub use text::KernelHash;

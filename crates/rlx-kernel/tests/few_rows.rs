@@ -81,7 +81,8 @@ impl Product {
         let [k, n] = self.sizes;
         let rows = self.rows.map_or(Dim::from(Extent::sym(sym::SEQ)), Dim::from);
         let shape = |last: usize| {
-            let dims: Vec<Dim> = self.batch.map(Dim::from).into_iter().chain([rows, Dim::from(last)]).collect();
+            let dims: Vec<Dim> =
+                self.batch.map(Dim::from).into_iter().chain([rows, Dim::from(last)]).collect();
             Shape::from_dims(&dims, self.dtype)
         };
         let (x, w) = (g.input("x", shape(k)), self.right(&mut g));

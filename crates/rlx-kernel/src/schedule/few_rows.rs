@@ -3,7 +3,7 @@
 //! A kernel of [`gemm`](super::gemm) with a divided sum gives other bits than the variants of a step do, so it is none of these: a device takes it in their
 //! place where that is allowed, for runs of as few rows as it is for.
 
-use rlx_ir::{Extent, Op};
+use rlx_ir::{DType, Extent, Op};
 
 use super::gemm::{GemmVariant, MOST_ROWS};
 use super::{Launch, Scheduled, StepDesc, anchor_of, matmul, reject};
@@ -19,6 +19,11 @@ pub struct FewRows {
     pub rows: Extent,
     /// For how many rows it is, at most.
     pub most_rows: i64,
+}
+
+/// Whether there are such kernels for elements of a type.
+pub fn divides_sums_of(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// The kernels of a step for few rows, first those for the fewest: one where the rows are known. The bits of a row are the same by all of them.

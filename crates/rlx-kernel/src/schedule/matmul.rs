@@ -230,7 +230,8 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
             cx.matrix_element(rhs, lead, batch, &k, n)
         },
         share: None,
-        wide: is_wide.then_some(Wide { a: if left { Some(&mut left_wide) } else { None }, b: &mut right_wide }),
+        wide: is_wide
+            .then_some(Wide { a: if left { Some(&mut left_wide) } else { None }, b: &mut right_wide }),
         finish: &mut |cx, batch, m, n, v| {
             let index = [batch, m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);

@@ -49,7 +49,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 pub(crate) use body::may_be_written_over;
 pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
-pub use few_rows::{FewRows, few_rows};
+pub use few_rows::{FewRows, divides_sums_of, few_rows};
 pub use gathered::{Gathered, LIST_WORKGROUP, list_check};
 pub use joined::Joined;
 pub use matmul_operand::{MatMulOperand, MatMulRead};

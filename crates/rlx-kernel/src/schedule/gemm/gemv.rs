@@ -18,13 +18,13 @@
 
 use std::fmt;
 
-use rlx_ir::{DType, Extent};
+use rlx_ir::Extent;
 
 use super::direct::own;
 use super::{Finish, Gemm, Load, LoadWide, Neighbours, Operands, Place, Sums, Tile, Tiling};
 use crate::ir::{Shared, Ty, Value};
 use crate::schedule::cx::Cx;
-use crate::schedule::{Launch, Scheduled, reject};
+use crate::schedule::{Launch, Scheduled, divides_sums_of, reject};
 
 /// Invocations of a workgroup.
 const LANES: i32 = 256;
@@ -83,7 +83,7 @@ impl Gemv {
     /// # Errors
     /// Why it is not divided.
     pub(in crate::schedule) fn of(p: &Gemm, neighbours: Neighbours, rows: i64) -> Scheduled<Gemv> {
-        if !matches!(p.dtype, DType::F32 | DType::F16 | DType::BF16) {
+        if !divides_sums_of(p.dtype) {
             return reject(format!("a sum of {}", p.dtype));
         }
         let &[Extent::Const(depth @ DEEP..)] = &p.k[..] else {
@@ -95,10 +95,22 @@ impl Gemv {
             return reject("columns, or matrices, whose number is not known");
         };
         let element = p.dtype.bits() as i64 / 8;
-        let gemv = Gemv { rows: rows as i32, along: Along::Columns, width: 1, steps: 1, own: 1, across: 1, deep: LANES };
+        let gemv = Gemv {
+            rows: rows as i32,
+            along: Along::Columns,
+            width: 1,
+            steps: 1,
+            own: 1,
+            across: 1,
+            deep: LANES,
+        };
         Ok(match neighbours {
-            Neighbours::Columns(most) => gemv.along_columns((most as i64).min(BYTES / element), element, [batch, depth, columns]),
-            Neighbours::Depth(most) => gemv.along_depth((most as i64).min(BYTES / element), [batch, depth, columns]),
+            Neighbours::Columns(most) => {
+                gemv.along_columns((most as i64).min(BYTES / element), element, [batch, depth, columns])
+            }
+            Neighbours::Depth(most) => {
+                gemv.along_depth((most as i64).min(BYTES / element), [batch, depth, columns])
+            }
         })
     }
 
@@ -107,7 +119,9 @@ impl Gemv {
         let steps = if depth % i64::from(STEPS) == 0 { STEPS } else { 1 };
         let lanes = |bytes: i64| (bytes / (width * element)).clamp(1, i64::from(LAST)) as i32;
         let mut across = lanes(MOST_BYTES);
-        let groups = |across: i32| batch * (columns + width * i64::from(across) - 1).div_euclid(width * i64::from(across));
+        let groups = |across: i32| {
+            batch * (columns + width * i64::from(across) - 1).div_euclid(width * i64::from(across))
+        };
         let busy = |across: i32| i64::from(LANES / across * steps) <= depth;
         while across > lanes(LEAST_BYTES) && groups(across) < MANY && busy(across / 2) {
             across /= 2;
