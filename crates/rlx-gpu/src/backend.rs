@@ -12,11 +12,11 @@ use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
-use rlx_tile::schedule::Division;
 
 use crate::api::GpuApi;
 use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
 use crate::dispatch;
+use crate::few_rows::Fast;
 use crate::open::Transfers;
 use crate::target::GpuTarget;
 use crate::tiles::{self, MatrixUnits, TileLaunches};
@@ -113,7 +113,7 @@ impl<G: GpuApi> GpuBackend<G> {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        let own = Own { matrix_units: None, division: None, blas: false };
+        let own = Own { matrix_units: None, fast: Fast::default(), blas: false };
         make(self.gpu()?, target, lir, &Tuning::default(), own)
     }
 
@@ -175,12 +175,10 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let kernels = self.kernel_target(gpu.as_deref());
         let matrix_units = gpu.as_deref().and_then(G::matrix_units);
         let library = gpu.and_then(|gpu| Self::blas(&gpu, options));
+        let fast = Fast::of(matrix_units, options);
         Ok(match (matrix_units, &library) {
-            (None, None) => Arc::new(kernels),
-            _ => {
-                let division = division(matrix_units, options);
-                Arc::new(GpuTarget::new(kernels, matrix_units, division, library))
-            }
+            (None, None) if !fast.divides(&kernels) => Arc::new(kernels),
+            _ => Arc::new(GpuTarget::new(kernels, matrix_units, fast, library)),
         })
     }
 
@@ -199,7 +197,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
         let matrix_units = gpu.matrix_units();
-        let own = Own { matrix_units, division: division(matrix_units, options), blas };
+        let own = Own { matrix_units, fast: Fast::of(matrix_units, options), blas };
         match cache.code.iter().find(|part| gpu.stores_kernels() && part.name == KERNELS) {
             Some(part) => read(gpu, target, lir, &part.bytes, blas),
             None => make(gpu, target, lir, &cache.tuning, own),
@@ -217,12 +215,6 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
     }
 }
 
-/// How long sums of small results are divided, where these options allow other bits than those of whole sums.
-fn division(units: Option<MatrixUnits>, options: &CompileOptions) -> Option<Division> {
-    let units = units.filter(|_| options.numerics == Numerics::Fast);
-    units.map(|units| Division::for_units(units.compute_units))
-}
-
 /// Whether the probe's result makes a usable device.
 fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
     if right {
@@ -235,8 +227,8 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
 /// Who may do matmuls besides the device's kernels.
 struct Own {
     matrix_units: Option<MatrixUnits>,
-    /// How long sums of small results may be divided.
-    division: Option<Division>,
+    /// How sums may be divided.
+    fast: Fast,
     /// Whether the vendor's library may.
     blas: bool,
 }
@@ -250,13 +242,13 @@ fn make<G: GpuApi>(
     own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
     // Who does matmuls does not matter here, but attention is whole only where there are units.
-    let claimed = GpuTarget::new(target.clone(), own.matrix_units, None, None);
+    let claimed = GpuTarget::new(target.clone(), own.matrix_units, Fast::default(), None);
     rlx_opt::verify_lir::verify_program(&lir, &claimed)?;
     let started = Instant::now();
     let mut tiles = TileLaunches::default();
     let launches = Launches::of_some(&lir, &target, &mut |step, init| {
         let means = (own.matrix_units, &target);
-        if tiles.take(step, init, &lir, means, own.division.as_ref(), tuning) {
+        if tiles.take(step, init, &lir, means, &own.fast, tuning)? {
             return Ok(None);
         }
         let variant = if init { Ok(0) } else { dispatch::variant(step, &lir, &target, tuning) };

@@ -94,8 +94,9 @@ pub(crate) fn program<G: GpuApi>(
         constant_pools[pool].write(&gpu, offset as usize, bytes)?;
     }
     let (machine, launches) = (gpu.machine(), Arc::new(launches));
-    // What is stored is all of it, and tile programs have no form in bytes.
-    let stored = (gpu.stores_kernels() && tiles.programs.is_empty()).then(|| Arc::clone(&launches));
+    // What is stored is all of it, and tile programs have no form in bytes, nor have choices between kernels.
+    let stored = (gpu.stores_kernels() && tiles.programs.is_empty() && tiles.joins.is_empty())
+        .then(|| Arc::clone(&launches));
     let (constants, init_fault) = (constants.places, OnceLock::new());
     let device = KernelDevice { gpu, target, launches: stored, constant_pools, constants, init_fault };
     // What a fault of a dispatch is reported as: its place among those of the init program, or of the run.

@@ -19,11 +19,12 @@ use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
 use rlx_ir::{Error, ErrorKind, Extent, NodeId, Result};
 use rlx_kernel::render;
 use rlx_kernel::stored::{Launches, StepLaunches};
-use rlx_kernel::{Arg, Kernel, KernelTarget, UniformArg, grid, step_variants};
+use rlx_kernel::{Arg, FewRows, Kernel, KernelTarget, UniformArg, grid, step_variants};
 use rlx_tile::Program;
 use rlx_tile::schedule::{Bound as Operand, Tiling};
 
 use crate::blas::{MatMul, StepMatMul};
+use crate::few_rows;
 use crate::tiles::{self, StepParts, StepTiles, TileLaunches};
 
 /// One dispatch.
@@ -79,25 +80,29 @@ pub struct Dispatches<C> {
     views: Vec<ViewCheck>,
     /// The elements of the buffers it writes.
     outputs: Vec<Ex>,
-    /// Where `list` has tile programs, which of them do the step.
+    /// Where `list` has tile programs, or kernels for few rows, which of them do the step.
     choice: Option<Choice>,
     /// What a BLAS may do in place of `list`.
     pub(crate) matmul: Option<StepMatMul>,
 }
 
-/// What a run chooses its dispatches by.
+/// What a run chooses its dispatches by, which are listed in this order.
 #[derive(Debug)]
 struct Choice {
-    /// Tilings of which each does all of the step, and the rows and columns of the result. Their dispatches come first.
+    /// The step's usual kernels, all of them, where nothing else does it.
+    kernels: usize,
+    /// Tilings of which each does all of the step, and the rows and columns of the result.
     whole: Option<(Vec<Tiling>, (Ex, Ex))>,
-    /// Rows, the most that it is for, and the number of parts, of each two dispatches behind those that may do the step in parts.
+    /// Rows, the most that it is for, and the number of parts, of each two dispatches that may do the step in parts.
     parts: Vec<(Ex, Option<u32>, Ex)>,
+    /// Rows, and the most that it is for, of each kernel for few rows.
+    few: Vec<(Ex, i64)>,
     /// Dispatches from this number on are those of every run.
     always: usize,
 }
 
 impl Choice {
-    fn new(tiles: &StepTiles, table: &mut ExtentTable) -> Choice {
+    fn new(kernels: usize, tiles: &StepTiles, table: &mut ExtentTable) -> Choice {
         let whole = tiles.whole.first().map(|(_, first)| {
             let tilings = tiles.whole.iter().map(|(_, launch)| launch.tiling).collect();
             (tilings, (table.add(first.size.0), table.add(first.size.1)))
@@ -106,20 +111,32 @@ impl Choice {
             .parts
             .iter()
             .map(|StepParts { launch: of, .. }| (table.add(of.rows), of.most_rows, table.add(of.count)));
-        let always = tiles.whole.len() + 2 * tiles.parts.len();
-        Choice { whole, parts: parts.collect(), always }
+        let parts = parts.collect();
+        let few = tiles.few.iter().map(|(_, of)| (table.add(of.rows), of.most_rows)).collect();
+        let always = kernels + tiles.whole.len() + 2 * tiles.parts.len() + tiles.few.len();
+        Choice { kernels, whole, parts, few, always }
     }
 
     /// The dispatches of which those of every run are no part that do the step for these values.
     fn of(&self, values: &Values<'_>) -> Range<usize> {
-        let Some((tilings, (rows, cols))) = &self.whole else { return 0..2 };
-        let takes = |&(rows, most, count): &_| tiles::takes_parts(values.get(rows), most, values.get(count));
-        if let Some(at) = self.parts.iter().position(takes) {
-            let first = tilings.len() + 2 * at;
-            return first..first + 2;
+        let whole = self.whole.as_ref().map_or(0, |(tilings, _)| tilings.len());
+        let (first_part, first_few) = (self.kernels + whole, self.kernels + whole + 2 * self.parts.len());
+        if let Some(at) = self.few.iter().position(|&(rows, most)| few_rows::takes(values.get(rows), most)) {
+            return first_few + at..first_few + at + 1;
         }
-        let one = tiles::choose(tilings, values.get(*rows), values.get(*cols));
-        one..one + 1
+        let takes = |&(rows, most, count): &_| tiles::takes_parts(values.get(rows), most, values.get(count));
+        let in_parts = self.parts.iter().position(takes);
+        match (&self.whole, in_parts) {
+            (Some((tilings, (rows, cols))), None) => {
+                let one = self.kernels + tiles::choose(tilings, values.get(*rows), values.get(*cols));
+                one..one + 1
+            }
+            (None, None) if self.parts.is_empty() => 0..self.kernels,
+            (_, at) => {
+                let first = first_part + 2 * at.unwrap_or(0);
+                first..first + 2
+            }
+        }
     }
 }
 
@@ -143,7 +160,7 @@ struct Made<'l, C> {
     groups: Extent,
 }
 
-/// The dispatches of a step by the launches of its kernels, or those of its tile programs, of which a run does some: it has either. `codes` are those of the module; `number` counts the dispatches
+/// The dispatches of a step by the launches of its kernels, its tile programs, or its kernels for few rows, of which a run does some. `codes` are those of the module; `number` counts the dispatches
 /// of a list.
 pub fn prepare<C: Clone>(
     step: &LirStep,
@@ -178,7 +195,7 @@ pub fn prepare<C: Clone>(
     let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
     let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
     let outputs = elements.collect();
-    let choice = tiles.map(|tiles| Choice::new(tiles, table));
+    let choice = tiles.map(|tiles| Choice::new(launches.len(), tiles, table));
     Dispatches { list, views, outputs, choice, matmul: None }
 }
 
@@ -208,7 +225,7 @@ impl<'l, C> Made<'l, C> {
     }
 }
 
-/// The dispatches of a step: kernels, or tile programs that do all of it, and then what does it in parts.
+/// The dispatches of a step: kernels, tile programs that do all of it, what does it in parts, and kernels for few rows; then those of every run.
 fn made<'l, C: Clone>(
     step: &LirStep,
     (launches, tiles): (&'l StepLaunches, Option<&'l StepTiles>),
@@ -239,6 +256,10 @@ fn made<'l, C: Clone>(
         let buffers = of.bindings.iter().map(bound).collect();
         made.push(Made::of_kernel(code, &of.code, buffers, &of.uniforms, of.groups));
     }
+    for (at, FewRows { launch: of, .. }) in tiles.map_or(&[][..], |tiles| &tiles.few) {
+        let buffers = of.bindings.iter().map(buffer).collect();
+        made.push(Made::of_kernel(codes.joins[*at].clone(), &of.kernel, buffers, &of.uniforms, of.groups));
+    }
     for (at, of) in tiles.map_or(&[][..], |tiles| &tiles.checks) {
         let operand = |bound: &Operand| match bound {
             Operand::Operand(arg) => buffer(arg),
@@ -257,7 +278,7 @@ pub struct Codes<C> {
     pub kernels: Vec<C>,
     /// Of its tile programs.
     pub tiles: Vec<C>,
-    /// Of the kernels that join parts or check lists.
+    /// Of the kernels that join parts, check lists or are for few rows.
     pub joins: Vec<C>,
     /// The buffer that is the first scratch memory.
     pub first_scratch: usize,

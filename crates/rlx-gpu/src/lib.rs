@@ -14,6 +14,7 @@
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
 //! | [`blas`] | matmuls that a BLAS of the vendor does |
 //! | [`tiles`] | matmuls on matrix units, by tile programs |
+//! | [`few_rows`] | which sums are divided where other bits are allowed: matmuls of few rows, long sums of small results |
 //! | `target` | the device as the compiler sees it |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
@@ -35,6 +36,7 @@ pub mod backend;
 pub mod blas;
 mod device;
 pub mod dispatch;
+pub mod few_rows;
 mod flights;
 pub mod health;
 mod host_copy;
@@ -53,6 +55,7 @@ pub use api::{
     Times, Usage,
 };
 pub use backend::GpuBackend;
+pub use few_rows::Fast;
 pub use health::{Health, out_of_memory};
 pub use memory::Buffer;
 pub use open::{Registry, Shared, Transfers};

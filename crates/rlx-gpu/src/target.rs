@@ -6,8 +6,8 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
 use rlx_tile::atom::Atom;
-use rlx_tile::schedule::Division;
 
+use crate::few_rows::{self, Fast};
 use crate::tiles::MatrixUnits;
 use crate::{blas, producers, tiles};
 
@@ -17,8 +17,8 @@ pub(crate) struct GpuTarget {
     pub(crate) kernels: KernelTarget,
     /// Its matrix units.
     pub(crate) matrix_units: Option<MatrixUnits>,
-    /// How it divides long sums of small results; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
-    pub(crate) division: Option<Division>,
+    /// How it divides sums.
+    pub(crate) fast: Fast,
     /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
 }
@@ -36,12 +36,12 @@ impl GpuTarget {
     pub(crate) fn new(
         kernels: KernelTarget,
         matrix_units: Option<MatrixUnits>,
-        division: Option<Division>,
+        fast: Fast,
         library: Option<std::result::Result<&'static str, String>>,
     ) -> Self {
         let channels_last = matrix_units.map_or(&[][..], |of| rlx_tile::schedule::multiplied(of.arch));
         let kernels = KernelTarget { channels_last, ..kernels };
-        GpuTarget { kernels, matrix_units, division, library }
+        GpuTarget { kernels, matrix_units, fast, library }
     }
 
     fn uses_library(&self) -> bool {
@@ -150,9 +150,11 @@ impl Target for GpuTarget {
         self.kernels.writes_in_place(node, input, graph)
     }
 
-    /// How a library sums, and into how many parts a long sum is divided, may depend on how many columns there are.
+    /// How a library sums, and how a sum is divided, may depend on how many columns there are.
     fn columns_are_independent(&self, matmul: &Node) -> bool {
-        !self.uses_library() && self.division.is_none() && self.kernels.columns_are_independent(matmul)
+        !self.uses_library()
+            && !self.fast.divides(&self.kernels)
+            && self.kernels.columns_are_independent(matmul)
     }
 
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
@@ -164,10 +166,15 @@ impl Target for GpuTarget {
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
-        let tiles = self
-            .matrix_units
-            .and_then(|of| tiles::name(step, lir, of, &self.kernels, self.division.as_ref()));
-        let own = tiles.or_else(|| self.kernels.schedule(step, lir))?;
+        let few = self.fast.few_rows(step, lir, &self.kernels).unwrap_or_default();
+        let division = self.fast.division.as_ref();
+        let tiles = || self.matrix_units.and_then(|of| tiles::name(step, lir, of, &self.kernels, division));
+        let usual = || tiles().or_else(|| self.kernels.schedule(step, lir));
+        let own = match few.first() {
+            Some(few) if few_rows::is_always_taken(few) => few.name.clone(),
+            Some(few) => format!("{}, few rows by {}", usual()?, few.name),
+            None => usual()?,
+        };
         let alone = matches!(step.kind, StepKind::Op(Op::MatMul));
         match &self.library {
             Some(Ok(library)) if alone && blas::takes(lir.graph.node(step.node), &lir.graph) => {
@@ -178,19 +185,25 @@ impl Target for GpuTarget {
     }
 
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
+        let divides = self.fast.takes_few_rows(&self.kernels) && rlx_kernel::schedule::divides_sums_of(dtype);
+        let few = if divides { ", those of few rows by sums that workgroups divide" } else { "" };
         let tiles = || {
             let arch = self.matrix_units.map(|of| of.arch);
             let arch = arch.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
-            let divided = if self.division.is_some() { ", long sums of small results in parts" } else { "" };
+            let divided =
+                if self.fast.division.is_some() { ", long sums of small results in parts" } else { "" };
             let instruction = Atom::of(arch, dtype)?.instruction();
-            Some(format!("own kernels, {instruction} of {}{divided}", arch.name()))
+            Some(format!("own kernels, {instruction} of {}{divided}{few}", arch.name()))
         };
         match &self.library {
             Some(Ok(name)) if blas::multiplies(dtype) => Some((*name).to_owned()),
             Some(Err(why)) if blas::multiplies(dtype) => {
-                Some(format!("{}: {why}", tiles().unwrap_or_else(|| "own kernels".to_owned())))
+                Some(format!("{}: {why}", tiles().unwrap_or_else(|| format!("own kernels{few}"))))
             }
-            _ => tiles().or_else(|| self.kernels.matmul_instructions(dtype)),
+            _ => tiles().or_else(|| match self.kernels.matmul_instructions(dtype) {
+                None if divides => Some(format!("own kernels{few}")),
+                of => of,
+            }),
         }
     }
 }

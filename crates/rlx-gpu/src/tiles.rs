@@ -16,6 +16,8 @@
 //! convolutions, fill a GPU: a program for parts and a kernel that joins them, through scratch memory of the plan's ([`TileLaunches::scratch`]). Their sums are
 //! other chains, so under `Strict` nothing is divided.
 //!
+//! There, matmuls of few rows are done by kernels that divide their sums within a workgroup ([`few_rows`](crate::few_rows)), of any type, before all else.
+//!
 //! ```text
 //! [64, 512] f16 · [512, 512] f16, + bias, relu   ──take(sm_80)──▶   matmul.f16.64x64x32.2x2.s4, its epilogue in the same program
 //! ```
@@ -26,13 +28,15 @@ use std::sync::Arc;
 use rlx_backend::scratch::Scratch;
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
-use rlx_ir::{DType, Graph, Node, Op};
+use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_kernel::schedule::StepDesc;
-use rlx_kernel::{DeviceLimits, Kernel, KernelHash, KernelTarget};
+use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
     Division, PartLaunch, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
 };
 use rlx_tile::{Arch, Program};
+
+use crate::few_rows::{self, Fast};
 
 /// What runs tile programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +59,24 @@ pub struct StepTiles {
     pub whole: Vec<(usize, StepLaunch)>,
     /// What does it where its result is small and its sums are long; the first that is for a run's rows.
     pub parts: Vec<StepParts>,
+    /// Kernels that do all of it before all else where its rows are few, by their places among [`TileLaunches::joins`]; the first that is for a run's rows. They may
+    /// stand beside the step's other kernels.
+    pub few: Vec<(usize, FewRows)>,
     /// What reports numbers of lists that are out of range, in every run, by their places among [`TileLaunches::joins`].
     pub checks: Vec<(usize, PartLaunch<Kernel>)>,
 }
 
 impl StepTiles {
-    /// Whether the step has kernels alone.
+    /// Whether the step has its usual kernels alone.
     pub fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.parts.is_empty()
+        self.whole.is_empty() && self.parts.is_empty() && self.few.is_empty()
+    }
+
+    /// Whether every run is done by what is here.
+    fn is_all(&self) -> bool {
+        !self.whole.is_empty()
+            || !self.parts.is_empty()
+            || self.few.iter().any(|(_, of)| few_rows::is_always_taken(of))
     }
 
     fn programs(&self) -> impl Iterator<Item = usize> {
@@ -88,7 +102,7 @@ pub struct StepParts {
 pub struct TileLaunches {
     /// The distinct programs, in order of first use.
     pub programs: Vec<(KernelHash, Arc<Program>)>,
-    /// The distinct kernels that join parts or check lists, likewise.
+    /// The distinct kernels that join parts, check lists or are for few rows, likewise.
     pub joins: Vec<(KernelHash, Arc<Kernel>)>,
     /// What divided steps of the run need.
     pub scratch: Vec<Scratch>,
@@ -98,19 +112,29 @@ pub struct TileLaunches {
 }
 
 impl TileLaunches {
-    /// Whether the next init step, or step of the run, is done by tile programs; `units` are the device's matrix units, `division` is how it divides
-    /// steps of the run, where it may.
+    /// Whether all of the next init step, or step of the run, is done without its usual kernels; `units` are the device's matrix units, `fast` is how sums of
+    /// the run are divided, where they may be.
+    ///
+    /// # Errors
+    /// A kernel that breaks a rule.
     pub fn take(
         &mut self,
         of: &Step,
         init: bool,
         lir: &LirModule,
         (units, target): (Option<MatrixUnits>, &KernelTarget),
-        division: Option<&Division>,
+        fast: &Fast,
         tuning: &Tuning,
-    ) -> bool {
+    ) -> Result<bool> {
+        let few = if init { Vec::new() } else { fast.few_rows(of, lir, target)? };
+        if few.iter().any(few_rows::is_always_taken) {
+            let few = few.into_iter().map(|of| self.few(of)).collect();
+            self.run.push(StepTiles { few, ..StepTiles::default() });
+            return Ok(true);
+        }
         let Chosen { launches, tuned } =
             units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
+        let division = fast.division.as_ref();
         let divided = units.zip(division.filter(|_| !init && !launches.is_empty()));
         let divided = divided.map_or_else(Vec::new, |(units, division)| {
             in_parts(of, lir, tuned.as_ref(), (units, target), division)
@@ -120,14 +144,15 @@ impl TileLaunches {
         let checks = checks.into_iter().map(|check| self.check(check)).collect();
         let parts = self.parts(divided);
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
-        let tiles = StepTiles { whole, parts, checks };
-        let taken = !tiles.is_empty();
+        let few = few.into_iter().map(|of| self.few(of)).collect();
+        let tiles = StepTiles { whole, parts, few, checks };
+        let taken = tiles.is_all();
         if init {
             self.init.push(tiles)
         } else {
             self.run.push(tiles)
         }
-        taken
+        Ok(taken)
     }
 
     /// The programs of a step.
@@ -141,10 +166,12 @@ impl TileLaunches {
         has(&self.init).map(|at| (true, at)).or_else(|| Some((false, has(&self.run)?)))
     }
 
-    /// The first step whose parts this kernel joins, or whose lists it checks: whether of the init program, and which.
+    /// The first step whose parts this kernel joins, whose lists it checks, or whose few rows it computes: whether of the init program, and which.
     pub fn step_of_join(&self, join: usize) -> Option<(bool, usize)> {
         let has = |tiles: &StepTiles| {
-            tiles.parts.iter().any(|parts| parts.join == join) || tiles.checks.iter().any(|of| of.0 == join)
+            tiles.parts.iter().any(|parts| parts.join == join)
+                || tiles.checks.iter().any(|of| of.0 == join)
+                || tiles.few.iter().any(|of| of.0 == join)
         };
         let init = self.init.iter().position(has).map(|at| (true, at));
         init.or_else(|| Some((false, self.run.iter().position(has)?)))
@@ -187,6 +214,10 @@ impl TileLaunches {
 
     fn check(&mut self, mut check: PartLaunch<Kernel>) -> (usize, PartLaunch<Kernel>) {
         (self.kernel(&mut check.code), check)
+    }
+
+    fn few(&mut self, mut of: FewRows) -> (usize, FewRows) {
+        (self.kernel(&mut of.launch.kernel), of)
     }
 
     fn part(&mut self, mut launch: PartsLaunch, scratch: usize) -> StepParts {

@@ -33,7 +33,9 @@ pub mod text;
 pub mod verify;
 
 pub use ir::Kernel;
-pub use schedule::{Arg, Launch, UniformArg};
+pub use schedule::{Arg, FewRows, Launch, UniformArg};
 pub use stored::Launches;
-pub use target::{DeviceLimits, KernelTarget, TypeSupport, WideAccess, compile_step, grid, step_variants};
+pub use target::{
+    DeviceLimits, KernelTarget, TypeSupport, WideAccess, compile_step, few_rows, grid, step_variants,
+};
 pub use text::KernelHash;

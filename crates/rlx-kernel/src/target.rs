@@ -10,7 +10,7 @@ use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
 use crate::ir::Kernel;
-use crate::schedule::{self, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
+use crate::schedule::{self, FewRows, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
 use crate::verify;
 
 /// Which neighbouring elements a language accesses together ([`Stmt::LoadWide`](crate::ir::Stmt::LoadWide), [`Stmt::StoreWide`](crate::ir::Stmt::StoreWide));
@@ -200,6 +200,14 @@ impl KernelTarget {
         launches.into_iter().map(|launch| self.fitted(launch)).collect()
     }
 
+    /// The kernels of a step for few rows, which divide its sums, so that bits are others than those of its variants; none where the device has no use for them.
+    pub fn few_rows(&self, step: &StepDesc) -> Vec<FewRows> {
+        // A processor that runs kernels has few cores, and to it workgroup memory is a detour.
+        let all = if self.is_processor { Vec::new() } else { schedule::few_rows(step).unwrap_or_default() };
+        let own = |of: FewRows| Ok(FewRows { launch: self.fitted(of.launch)?, ..of });
+        all.into_iter().map(own).collect::<Scheduled<_>>().unwrap_or_default()
+    }
+
     fn fitted(&self, launch: Launch) -> Scheduled<Launch> {
         Ok(Launch { kernel: Arc::new(self.adapted(&launch.kernel)?), ..launch })
     }
@@ -278,6 +286,19 @@ pub fn step_variants(step: &Step, module: &LirModule, target: &KernelTarget) -> 
     let variants = StepDesc::of(step, module).and_then(|desc| target.variants(&desc));
     let variants = variants.map_err(unsupported(step, module, target))?;
     Ok(variants.iter().map(Variant::to_string).collect())
+}
+
+/// The kernels of a step of a module for few rows: see [`KernelTarget::few_rows`].
+///
+/// # Errors
+/// [`ErrorKind::Internal`] for a kernel that breaks a rule.
+pub fn few_rows(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<FewRows>> {
+    let kernels = StepDesc::of(step, module).map_or_else(|_| Vec::new(), |desc| target.few_rows(&desc));
+    for of in &kernels {
+        let fail = |e: Error| module.graph.locate(step.node, e).with_device(target.name.clone());
+        verify::verify(&of.launch.kernel).map_err(fail)?;
+    }
+    Ok(kernels)
 }
 
 /// `groups` workgroups as a grid of two dimensions, neither above `max`: kernels take workgroup `(x, y)` to

@@ -43,11 +43,19 @@ impl Executable {
         target: &KernelTarget,
         choose: impl Fn(&[String]) -> usize,
     ) -> Result<Self> {
+        Self::by(Arc::clone(&lir), |step| {
+            let variant = choose(&step_variants(step, &lir, target)?);
+            compile_step(step, &lir, target, variant)
+        })
+    }
+
+    /// A module whose steps have these launches.
+    ///
+    /// # Errors
+    /// What `launches` reports.
+    pub fn by(lir: Arc<LirModule>, launches: impl Fn(&Step) -> Result<Vec<Launch>>) -> Result<Self> {
         let compile = |steps: &[Step]| -> Result<Vec<_>> {
-            let step = |s: &Step| {
-                let variant = choose(&step_variants(s, &lir, target)?);
-                Ok((s.clone(), compile_step(s, &lir, target, variant)?))
-            };
+            let step = |s: &Step| Ok((s.clone(), launches(s)?));
             steps.iter().map(step).collect()
         };
         let (init, steps) = (compile(&lir.init)?, compile(&lir.steps)?);

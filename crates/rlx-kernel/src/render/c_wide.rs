@@ -51,6 +51,17 @@ pub(super) fn prelude(kernel: &Kernel, function: &str, space: &str) -> String {
     if wide { functions(function, space) } else { String::new() }
 }
 
+/// Whether a loop of a kernel reads elements together.
+pub(super) fn are_read_in_loops(kernel: &Kernel) -> bool {
+    let mut wide = false;
+    kernel.for_each_stmt(&mut |s| {
+        if let Stmt::For { body, .. } = s {
+            wide |= body.iter().any(|s| matches!(s, Stmt::LoadWide { .. }));
+        }
+    });
+    wide
+}
+
 /// The type of a buffer's elements, of which so many are one access.
 fn elements(kernel: &Kernel, flavour: &dyn Flavour, buffer: Buffer) -> Result<(DType, usize)> {
     let decl = &kernel.buffers[buffer.index()];

@@ -42,7 +42,10 @@ template <class T, class F> __device__ __forceinline__ T saturated(F x, F from, 
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] for an element type that buffers cannot have.
 pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
-    write(kernel, entry, CUDA)
+    // NVIDIA's compiler saves registers, so that many workgroups run at once, by multiplying what was read before it reads more. Where a loop reads
+    // neighbours together, it is told that two are enough: then it reads all that an iteration multiplies first.
+    let workgroups = if c_wide::are_read_in_loops(kernel) { ", 2" } else { "" };
+    write(kernel, entry, (CUDA, workgroups))
 }
 
 /// The kernel in HIP C; as [`cuda`].
@@ -50,7 +53,7 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
 /// # Errors
 /// As [`cuda`].
 pub fn hip(kernel: &Kernel, entry: &str) -> Result<String> {
-    write(kernel, entry, HIP)
+    write(kernel, entry, (HIP, ""))
 }
 
 /// What stands before kernels in CUDA C: names of types, conversions of half and brain precision.
@@ -81,12 +84,13 @@ pub fn cuda_element(dtype: DType) -> Option<&'static str> {
     element(dtype)
 }
 
-fn write(kernel: &Kernel, entry: &str, conversions: &str) -> Result<String> {
+/// A kernel with these conversions of half precision; what is said of how many workgroups run at once stands behind the number of its invocations.
+fn write(kernel: &Kernel, entry: &str, (conversions, workgroups): (&str, &str)) -> Result<String> {
     let wide = c_wide::prelude(kernel, FUNCTION, "");
     let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), prelude(conversions));
     let _ = write!(
         out,
-        "extern \"C\" __global__ void __launch_bounds__({}) {entry}(const int* __restrict__ u",
+        "extern \"C\" __global__ void __launch_bounds__({}{workgroups}) {entry}(const int* __restrict__ u",
         kernel.workgroup
     );
     for (i, b) in kernel.buffers.iter().enumerate() {

@@ -14,7 +14,7 @@ use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
 use super::body::dim_groups;
 use super::cx::{Arg, Cx};
-use super::gemm::{Gemm, GemmVariant, Neighbours, Operands, Wide};
+use super::gemm::{Gemm, GemmVariant, Gemv, Neighbours, Operands, Wide};
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::{Value, WIDTHS};
 
@@ -61,11 +61,11 @@ fn input_of(step: &StepDesc, id: NodeId) -> Option<usize> {
 }
 
 /// How many elements of a matrix along its last dimension but `behind` may be read by one access: as many of them are neighbours, wherever in the matrix
-/// they begin. 0 where none are.
-fn together(step: &StepDesc, id: NodeId, behind: usize) -> usize {
+/// they begin. 0 where none are. The elements have one of these numbers of `bits`.
+fn together(step: &StepDesc, id: NodeId, behind: usize, bits: &[usize]) -> usize {
     let Some(operand) = input_of(step, id).map(|number| &step.inputs[number]) else { return 0 };
-    let view = &operand.view;
-    let Some(axis) = view.dims.len().checked_sub(1 + behind).filter(|_| operand.dtype.bits() == 32) else {
+    let (view, fits) = (&operand.view, bits.contains(&operand.dtype.bits()));
+    let Some(axis) = view.dims.len().checked_sub(1 + behind).filter(|_| fits) else {
         return 0;
     };
     let fits = |&width: &usize| {
@@ -77,10 +77,56 @@ fn together(step: &StepDesc, id: NodeId, behind: usize) -> usize {
     WIDTHS.into_iter().rev().find(fits).filter(|_| inner).unwrap_or(0)
 }
 
+/// The elements of which variants read several together.
+const WORDS: &[usize] = &[32];
+/// Those of which matmuls of few rows do.
+const SHORT: &[usize] = &[16, 32];
+
+/// What of the right matrix may be read together, elements of 16 bits, too; or else in which direction they are neighbours one by one.
+fn all_neighbours(step: &StepDesc, rhs: NodeId) -> Neighbours {
+    let rank = step.graph.shape(rhs).rank();
+    let along = |behind: usize| together(step, rhs, behind, SHORT);
+    let inner = |axis: usize| {
+        let view = input_of(step, rhs).map(|number| &step.inputs[number].view);
+        view.is_some_and(|view| view.strides.get(axis) == Some(&Extent::Const(1)))
+    };
+    match rank.checked_sub(2) {
+        None => Neighbours::Depth(along(0).max(1)),
+        Some(_) if along(0) > 0 => Neighbours::Columns(along(0)),
+        Some(_) if along(1) > 0 => Neighbours::Depth(along(1)),
+        Some(depth) if inner(depth) && !inner(depth + 1) => Neighbours::Depth(1),
+        Some(_) => Neighbours::Columns(1),
+    }
+}
+
+/// The rows of the matmul that a body around [`rlx_ir::Op::MatMul`] computes.
+///
+/// # Errors
+/// As [`gemm`].
+pub(super) fn rows(step: &StepDesc, anchor: &Node) -> Scheduled<Extent> {
+    Ok(gemm(step, anchor)?.m.iter().fold(Extent::Const(1), |rows, &dim| rows * dim))
+}
+
+/// How a body around [`rlx_ir::Op::MatMul`] is computed where its rows are few and other bits than those of one chain of sums are allowed: for workgroups of so many rows.
+///
+/// # Errors
+/// Why it is done as one of many rows is.
+pub(super) fn gemv(step: &StepDesc, anchor: &Node, rows: i64) -> Scheduled<Gemv> {
+    let gemm = gemm(step, anchor)?;
+    let rhs = step.graph.shape(anchor.inputs[1]);
+    // Matrices that share their weights would read them again and again.
+    let own = rhs.dims().len().saturating_sub(2);
+    let repeated = gemm.batch.iter().rev().skip(own);
+    if repeated.chain(gemm.m.iter().skip(1)).any(|&size| size != Extent::Const(1)) {
+        return reject("several matrices by one");
+    }
+    Gemv::of(&gemm, all_neighbours(step, anchor.inputs[1]), rows)
+}
+
 /// What of the right matrix may be read together.
 fn neighbours(step: &StepDesc, rhs: NodeId) -> Option<Neighbours> {
     let two = step.graph.shape(rhs).rank() >= 2;
-    match [together(step, rhs, 0), if two { together(step, rhs, 1) } else { 0 }] {
+    match [together(step, rhs, 0, WORDS), if two { together(step, rhs, 1, WORDS) } else { 0 }] {
         _ if !two => None,
         [0, 0] => None,
         [0, depth] => Some(Neighbours::Depth(depth)),
@@ -162,11 +208,12 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
     };
     let lead = &anchor.shape.dims()[..gemm.batch.len()];
     // As many at once as the right matrix gives steps, or as few as any access reads.
-    let steps = match gemm.neighbours {
-        Some(Neighbours::Depth(steps)) => steps,
-        _ => WIDTHS[0],
+    let (is_wide, steps, bits) = match (variant, gemm.neighbours) {
+        (GemmVariant::Gemv(gemv), _) => (gemv.width() > 1, gemv.steps(), SHORT),
+        (_, Some(Neighbours::Depth(steps))) => (true, steps, WORDS),
+        (_, of) => (of.is_some(), WIDTHS[0], WORDS),
     };
-    let left = gemm.m.len() == 1 && together(step, lhs, 0) >= steps;
+    let left = gemm.m.len() <= 1 && steps > 1 && together(step, lhs, 0, bits) >= steps;
     let mut left_wide = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value], count: usize| {
         cx.matrix_elements((lhs, lead), batch, [m, k], count)
     };
@@ -183,9 +230,8 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
             cx.matrix_element(rhs, lead, batch, &k, n)
         },
         share: None,
-        wide: gemm
-            .neighbours
-            .map(|_| Wide { a: if left { Some(&mut left_wide) } else { None }, b: &mut right_wide }),
+        wide: is_wide
+            .then_some(Wide { a: if left { Some(&mut left_wide) } else { None }, b: &mut right_wide }),
         finish: &mut |cx, batch, m, n, v| {
             let index = [batch, m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);

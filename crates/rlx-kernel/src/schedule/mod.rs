@@ -17,13 +17,15 @@
 //! What is before the op in a region (its *prologue*) is computed where its operands are loaded, what
 //! stands after it (its *epilogue*) where the result is stored.
 //!
-//! Where a step can be done by several variants that give the same bits ([`mod@variant`]), [`schedule`] is told which.
+//! Where a step can be done by several variants that give the same bits ([`mod@variant`]), [`schedule`] is told which. Matmuls of few rows have kernels of
+//! other bits besides ([`few_rows`](fn@few_rows)).
 
 mod body;
 mod conv_parts;
 pub mod conv_pool;
 pub(crate) mod cx;
 pub mod elementwise;
+mod few_rows;
 mod gathered;
 pub mod gemm;
 pub mod index;
@@ -47,6 +49,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 pub(crate) use body::may_be_written_over;
 pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
+pub use few_rows::{FewRows, divides_sums_of, few_rows};
 pub use gathered::{Gathered, LIST_WORKGROUP, list_check};
 pub use joined::Joined;
 pub use matmul_operand::{MatMulOperand, MatMulRead};

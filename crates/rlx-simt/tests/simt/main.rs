@@ -7,6 +7,7 @@ mod blas_rejections;
 mod common;
 mod convs;
 mod faults;
+mod few_rows;
 mod graphs;
 mod handles;
 mod headers;

@@ -244,7 +244,12 @@ impl Parser<'_> {
     }
 
     pub(super) fn call_one(&mut self, name: &str, argument: &Expr) -> Compiled<Value> {
-        if let Some(part) = self.part(argument)
+        // The word is cast to what it is.
+        let word = match argument {
+            Expr::Cast(_, word) => word,
+            other => other,
+        };
+        if let Some(part) = self.part(word)
             && matches!(name, "from_half" | "from_brain" | "__uint_as_float")
         {
             return Ok(part);

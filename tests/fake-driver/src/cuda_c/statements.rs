@@ -17,6 +17,10 @@ impl Parser<'_> {
         self.expect_name("__launch_bounds__")?;
         self.expect("(")?;
         self.kernel.workgroup = u32::try_from(self.int()?).map_err(|_| "too many threads")?;
+        // How many workgroups run at once on a multiprocessor changes no result.
+        if self.take(",") {
+            self.int()?;
+        }
         self.expect(")")?;
         let name = self.name()?.to_owned();
         self.kernel.name.clone_from(&name);

@@ -10,9 +10,11 @@
 //! | `tiled` | the same, from strips that the workgroup loads together into its memory |
 //! | `wide` | few rows, and columns, or steps of the sum, that are read by one access |
 //!
-//! Every result is one chain of sums in order of `k` that starts at 0, so all variants give the same bits.
+//! Every result is one chain of sums in order of `k` that starts at 0, so all variants give the same bits. Another form, [`gemv`], divides the sum,
+//! and is taken only where other bits are allowed.
 
 mod direct;
+mod gemv;
 mod serial;
 mod tiled;
 mod variant;
@@ -20,6 +22,8 @@ mod wide;
 
 use rlx_ir::{DType, Extent};
 
+pub use gemv::Gemv;
+pub(super) use gemv::MOST_ROWS;
 pub(super) use variant::variants;
 pub use variant::{GemmVariant, Tile};
 pub(super) use wide::Wide;
@@ -96,6 +100,7 @@ impl Gemm {
             GemmVariant::Tiled(tile, depth) => tiled::launch(cx, self, (tile, depth), operands),
             GemmVariant::Wide(tile) => wide::columns(cx, self, tile, operands),
             GemmVariant::Deep(tile) => wide::depth(cx, self, tile, operands),
+            GemmVariant::Gemv(gemv) => gemv::launch(cx, self, gemv, operands),
         }
     }
 

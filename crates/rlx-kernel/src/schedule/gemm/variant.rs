@@ -9,7 +9,7 @@ use std::fmt;
 use rlx_ir::Extent;
 
 use super::tiled::Layout;
-use super::{Gemm, Neighbours};
+use super::{Gemm, Gemv, Neighbours};
 use crate::ir::{Ty, WIDTHS};
 
 /// Matmuls with fewer rows or columns than this are done serially unless measured.
@@ -29,7 +29,7 @@ pub struct Tile {
 }
 
 impl Tile {
-    const fn new(m: i32, n: i32, own_m: i32, own_n: i32) -> Tile {
+    pub(super) const fn new(m: i32, n: i32, own_m: i32, own_n: i32) -> Tile {
         Tile { m, n, own_m, own_n }
     }
 
@@ -67,6 +67,8 @@ pub enum GemmVariant {
     Deep(Tile),
     /// A workgroup for each tile; strips of both operands, so deep, go through workgroup memory.
     Tiled(Tile, i32),
+    /// The sum is divided among the invocations of a workgroup, so it is another one: no variant among others, but taken where that is allowed.
+    Gemv(Gemv),
 }
 
 /// The variants there are, but for the serial one; the first is taken unmeasured.
@@ -104,6 +106,7 @@ impl GemmVariant {
     pub const fn workgroup(self) -> u32 {
         match self {
             GemmVariant::Serial => 64,
+            GemmVariant::Gemv(gemv) => gemv.workgroup(),
             GemmVariant::Direct(tile)
             | GemmVariant::Tiled(tile, _)
             | GemmVariant::Wide(tile)
@@ -117,13 +120,16 @@ impl GemmVariant {
     }
 
     /// Elements of workgroup memory.
-    pub const fn shared_len(self) -> u32 {
-        let GemmVariant::Tiled(tile, depth) = self else { return 0 };
-        Layout::new(tile, depth).len as u32
+    pub fn shared_len(self) -> u32 {
+        match self {
+            GemmVariant::Tiled(tile, depth) => Layout::new(tile, depth).len as u32,
+            GemmVariant::Gemv(gemv) => gemv.shared_len(),
+            _ => 0,
+        }
     }
 
     /// Bytes of workgroup memory for elements computed in `ty`.
-    pub const fn shared_bytes(self, ty: Ty) -> usize {
+    pub fn shared_bytes(self, ty: Ty) -> usize {
         self.shared_len() as usize * ty.bits().div_ceil(8) as usize
     }
 
@@ -133,6 +139,7 @@ impl GemmVariant {
         let few = |tile: Tile| sizes[0].is_some_and(|m| m < THIN && (tile.m == 1) == (m == 1));
         match self {
             GemmVariant::Serial => true,
+            GemmVariant::Gemv(_) => false,
             GemmVariant::Direct(tile) => tile.suits(sizes, 1),
             GemmVariant::Tiled(tile, _) => tile.suits(sizes, THIN),
             GemmVariant::Wide(tile) => {
@@ -169,6 +176,7 @@ impl fmt::Display for GemmVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             GemmVariant::Serial => f.write_str("serial"),
+            GemmVariant::Gemv(gemv) => gemv.fmt(f),
             GemmVariant::Direct(Tile { m, n, own_m, own_n }) => write!(f, "direct{m}x{n}.{own_m}x{own_n}"),
             GemmVariant::Wide(Tile { m, n, own_m, own_n }) => write!(f, "wide{m}x{n}.{own_m}x{own_n}"),
             GemmVariant::Deep(Tile { m, n, own_m, own_n }) => write!(f, "deep{m}x{n}.{own_m}x{own_n}"),

@@ -1,0 +1,68 @@
+//! What a device does under [`Numerics::Fast`](rlx_opt::Numerics::Fast) with sums that it divides: matmuls of few rows, by one kernel that divides them
+//! among the invocations of a workgroup ([`rlx_kernel::few_rows`]), and other small results of long sums, in parts.
+//!
+//! Which it is follows from the sizes of a step; where rows are open, from those of a run. A run of few rows takes the kernel before parts, before whole
+//! tile programs and before the kernels that the step has besides.
+//!
+//! ```text
+//! [seq, 768] bf16 · [768, 3072] bf16:   seq = 1 → gemv1x16.k128.columns8    seq = 3 → gemv4x16.k128.columns8    seq = 40 → a tile program
+//! ```
+
+use rlx_ir::Result;
+use rlx_ir::lir::{BufferKind, LirModule, Step};
+use rlx_kernel::{FewRows, KernelTarget};
+use rlx_opt::{CompileOptions, Numerics};
+use rlx_tile::schedule::Division;
+
+use crate::tiles::MatrixUnits;
+
+/// How sums may be divided; not at all, by default.
+#[derive(Debug, Clone, Default)]
+pub struct Fast {
+    /// Long sums of small results, in parts, by tile programs.
+    pub division: Option<Division>,
+    /// Those of matmuls of few rows, within workgroups.
+    pub few_rows: bool,
+}
+
+impl Fast {
+    /// What these options allow on a device with these matrix units.
+    pub fn of(units: Option<MatrixUnits>, options: &CompileOptions) -> Fast {
+        let few_rows = options.numerics == Numerics::Fast;
+        let units = units.filter(|_| few_rows);
+        Fast { division: units.map(|units| Division::for_units(units.compute_units)), few_rows }
+    }
+
+    /// Whether the device divides any sums.
+    pub fn divides(&self, kernels: &KernelTarget) -> bool {
+        self.division.is_some() || self.takes_few_rows(kernels)
+    }
+
+    /// Whether it has kernels for few rows.
+    pub fn takes_few_rows(&self, kernels: &KernelTarget) -> bool {
+        self.few_rows && !kernels.is_processor
+    }
+
+    /// The kernels that do a step of the run where its rows are few; none where there are none, or the step is one of the init program.
+    ///
+    /// # Errors
+    /// A kernel that breaks a rule.
+    pub fn few_rows(&self, step: &Step, lir: &LirModule, target: &KernelTarget) -> Result<Vec<FewRows>> {
+        let of_init =
+            { &step.outputs }.iter().any(|o| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared);
+        if !self.few_rows || of_init {
+            return Ok(Vec::new());
+        }
+        rlx_kernel::few_rows(step, lir, target)
+    }
+}
+
+/// Whether a kernel does every run of its step.
+pub fn is_always_taken(of: &FewRows) -> bool {
+    of.rows.as_const().is_some_and(|rows| takes(rows, of.most_rows))
+}
+
+/// Whether a run of so many rows is done by a kernel that is for at most `most` of them.
+pub fn takes(rows: i64, most: i64) -> bool {
+    rows <= most
+}
