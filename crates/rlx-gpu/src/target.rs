@@ -5,7 +5,6 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
-use rlx_tile::atom::Atom;
 
 use crate::few_rows::{self, Fast};
 use crate::tiles::MatrixUnits;
@@ -188,11 +187,10 @@ impl Target for GpuTarget {
         let divides = self.fast.takes_few_rows(&self.kernels) && rlx_kernel::schedule::divides_sums_of(dtype);
         let few = if divides { ", those of few rows by sums that workgroups divide" } else { "" };
         let tiles = || {
-            let arch = self.matrix_units.map(|of| of.arch);
-            let arch = arch.filter(|&arch| rlx_tile::schedule::multiplies(arch, dtype))?;
+            let arch = self.matrix_units?.arch;
             let divided =
                 if self.fast.division.is_some() { ", long sums of small results in parts" } else { "" };
-            let instruction = Atom::of(arch, dtype)?.instruction();
+            let instruction = rlx_tile::schedule::instruction(arch, dtype)?;
             Some(format!("own kernels, {instruction} of {}{divided}{few}", arch.name()))
         };
         match &self.library {

@@ -34,4 +34,4 @@ pub use parts::{Division, Parts};
 pub use step::{step, step_tilings};
 pub use step_conv::convolves;
 pub use step_parts::step_in_parts;
-pub use suited::{multiplied, multiplies, suited_tiling};
+pub use suited::{instruction, multiplied, multiplies, suited_tiling};

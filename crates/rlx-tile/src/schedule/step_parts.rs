@@ -43,11 +43,14 @@ pub fn step_in_parts(
     division: &Division,
 ) -> Scheduled<Vec<PartsLaunch>> {
     // Parts are programs of warps.
-    let (arch, tiling) = (arch.of_warps(), tiling.filter(|tiling| !tiling.groups));
+    let (device, arch, tiling) = (arch, arch.of_warps(), tiling.filter(|tiling| !tiling.groups));
     if let Some(attention) = step_attention::parts(step) {
         return Ok(attention?.in_parts(arch, tiling, division)?.into_iter().collect());
     }
     let sums = StepSums::of(arch, step)?;
+    if device == Arch::Sm90a && sums.is_filled_by_groups() {
+        return Ok(Vec::new());
+    }
     // Tiles of the smallest tiling, so that no tiling is divided otherwise.
     let tiles = sums.m.ceil_div(i64::from(FEW_ROWS)) * sums.n.ceil_div(TILE_COLS) * sums.matrices();
     let parts =

@@ -22,6 +22,7 @@ use super::step_conv::{self, StepConv};
 use super::step_operands::{Matrix, Operands, add_prologues};
 use super::suited::{computed_tilings_for, group_tilings_for, multiplies, tilings_for};
 use crate::atom::Arch;
+use crate::group::GROUP_ROWS;
 use crate::scalar::Scalar;
 
 /// A step as sums of products.
@@ -51,6 +52,9 @@ pub(super) struct Divided {
     /// How much of the depth each is.
     pub(super) each: Extent,
 }
+
+/// Tiles of the group level that keep half of a GPU's multiprocessors busy.
+const ENOUGH: i64 = 64;
 
 impl<'s> StepSums<'s> {
     /// The sums of a step around a matmul or a convolution of f16 or bf16.
@@ -95,6 +99,16 @@ impl<'s> StepSums<'s> {
             && self.operands().is_ok_and(|operands| {
                 operands.have_rows_apart() && refused(&self.matmul(&operands, None).0).is_none()
             })
+    }
+
+    /// Whether the smallest tiles of the group level are so many that they need no parts: undivided, they are faster than the parts of warps.
+    pub(super) fn is_filled_by_groups(&self) -> bool {
+        let tile = i64::from(GROUP_ROWS);
+        let rows = self.m.as_const().filter(|&rows| rows >= tile);
+        let tiles = rows.and_then(|rows| {
+            (self.n.ceil_div(tile) * self.matrices() * ((rows + tile - 1) / tile)).as_const()
+        });
+        tiles.is_some_and(|tiles| tiles >= ENOUGH) && self.is_of_groups()
     }
 
     /// How many matrices are multiplied.

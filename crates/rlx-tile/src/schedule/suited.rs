@@ -17,6 +17,15 @@ pub fn multiplies(arch: Arch, dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && Atom::of(arch, dtype).is_some()
 }
 
+/// The instruction that steps of this type are multiplied by, for people; of the group level that of warp groups.
+pub fn instruction(arch: Arch, dtype: DType) -> Option<String> {
+    let atom = Atom::of(arch, dtype).filter(|_| multiplies(arch, dtype))?;
+    Some(match arch {
+        Arch::Sm90a => format!("wgmma.mma_async.sync.aligned.m64nNk16.f32.{0}.{0}", atom.short()),
+        _ => atom.instruction(),
+    })
+}
+
 /// The types of which steps are multiplied on the architecture.
 pub fn multiplied(arch: Arch) -> &'static [DType] {
     match (multiplies(arch, DType::F16), multiplies(arch, DType::BF16)) {
