@@ -175,7 +175,7 @@ impl KernelTarget {
             variants.retain(|variant| variant.fits(&self.limits));
             let own = match self.is_processor {
                 true => processors_own(&variants),
-                false => variants.iter().position(|variant| variant.computes_neighbours()),
+                false => variants.iter().position(|v| v.computes_neighbours() || v.has_many_lanes()),
             };
             if let Some(at) = own {
                 variants[..=at].rotate_right(1);

@@ -290,3 +290,36 @@ fn few_elements_and_open_sizes_are_spread_in_one_way() {
         assert_eq!(most_variants(&try_module(&g, &words()).unwrap(), &words()), ["map64x1"]);
     }
 }
+
+#[test]
+fn every_number_of_invocations_of_a_row_gives_the_same_bits() {
+    let mut gen_ = Gen::new(23);
+    for case in 0..60 {
+        let (dtype, length) =
+            (gen_.pick(&[DType::F32, DType::F16, DType::BF16]), gen_.pick(&[256usize, 300, 768, 1024, 2048]));
+        let shape = Shape::new(&[gen_.size(1..=3), length], dtype);
+        let (mut g, mut values) = (Graph::new("rows"), Bindings::default());
+        values.set_input("x", gen_.value(dtype, &[shape.dim(0).as_static().unwrap(), length], -2.0..2.0));
+        let x = g.input("x", shape.clone());
+        let parameter = |g: &mut Graph, gen_: &mut Gen, values: &mut Bindings, name: &str| {
+            values.set_input(name, gen_.value(dtype, &[length], -1.0..1.0));
+            g.input(name, Shape::new(&[length], dtype))
+        };
+        let (gamma, beta) = (
+            parameter(&mut g, &mut gen_, &mut values, "gamma"),
+            parameter(&mut g, &mut gen_, &mut values, "beta"),
+        );
+        let y = match case % 4 {
+            0 => g.try_add(Op::Softmax { axis: -1 }, &[x]),
+            1 => g.try_add(Op::LogSoftmax { axis: -1 }, &[x]),
+            2 => g.try_add(Op::LayerNorm { axis: -1, eps: 1e-5 }, &[x, gamma, beta]),
+            _ => g.try_add(Op::RmsNorm { axis: -1, eps: 1e-5 }, &[x, gamma]),
+        };
+        let y = g.activation(Activation::Relu, y.unwrap(), shape);
+        g.set_outputs(vec![y]);
+        for target in [words(), native()] {
+            let names = same_bits(&g, std::slice::from_ref(&values), &target);
+            assert!(names.contains(&"rows256".to_owned()), "{names:?}");
+        }
+    }
+}

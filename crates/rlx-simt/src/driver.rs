@@ -14,6 +14,7 @@ use rlx_gpu::Health;
 
 use crate::load::Libraries;
 use crate::table::{DevicePtr, Driver, Fault, Handle, Vendor};
+use crate::tensor_map::TensorMap;
 
 /// What a call gives.
 pub(crate) type Outcome<T> = Result<T, Fault>;
@@ -333,9 +334,16 @@ impl Drop for Context {
 pub(crate) enum Command<'c> {
     /// Zeros.
     Clear(Part),
-    /// A kernel over a grid of workgroups, with bytes of dynamic workgroup memory. Its arguments as it takes them: the address of its uniforms, its tensor maps,
-    /// each at a multiple of 64 bytes, and the addresses of its buffers.
-    Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, dynamic: u32, arguments: Vec<u64> },
+    /// A kernel over a grid of workgroups, with bytes of dynamic workgroup memory. It is given the addresses of its arguments, and behind the first of them
+    /// tensor maps by value.
+    Launch {
+        code: &'c Code,
+        grid: (u32, u32),
+        workgroup: u32,
+        dynamic: u32,
+        arguments: Vec<DevicePtr>,
+        maps: Vec<TensorMap>,
+    },
     /// What a library does: a matmul, say.
     Call(&'c dyn LibraryCall),
     /// Marks the end of what was given before.
@@ -362,29 +370,30 @@ impl Command<'_> {
             Command::Call(call) => unsafe { call.issue(stream) },
             // SAFETY: an event of the context.
             Command::Record(event) => unsafe { driver.event_record(event.raw, stream) },
-            Command::Launch { code, grid, workgroup, dynamic, arguments } => {
+            Command::Launch { code, grid, workgroup, dynamic, arguments, maps } => {
                 let mut bytes = size_of_val(arguments.as_slice());
                 // The arguments as one buffer with its size, so that the driver can compare that with what the kernel takes.
                 let end = if vendor == Vendor::Cuda { 0 } else { 3 };
                 let key = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
                 let buffer = arguments.as_ptr().cast_mut().cast::<c_void>();
                 let mut extra = [key(1), buffer, key(2), (&raw mut bytes).cast::<c_void>(), key(end)];
-                // SAFETY: the list says where the arguments are, and is read during the call; the kernel takes that many bytes,
-                // and stays within the ranges that they begin: they hold the operands of its step.
+                // Where maps are among them, the compiler chose where they are in that buffer, and each has a pointer of its own.
+                let mut pointers: Vec<*mut c_void> = Vec::new();
+                if !maps.is_empty() {
+                    let addresses = arguments.iter().map(|at| std::ptr::from_ref(at).cast_mut().cast());
+                    pointers.extend(addresses);
+                    let maps = maps.iter().map(|map| std::ptr::from_ref(map).cast_mut().cast());
+                    pointers.splice(1..1, maps);
+                }
+                let [pointers, extra] = match maps.is_empty() {
+                    true => [null_mut(), extra.as_mut_ptr()],
+                    false => [pointers.as_mut_ptr(), null_mut()],
+                };
+                let (function, (x, y), dynamic) = (code.function, *grid, *dynamic);
+                // SAFETY: either list says where the arguments are, and is read during the call; the kernel takes that many of them,
+                // and stays within the ranges that addresses begin: they hold the operands of its step.
                 unsafe {
-                    driver.launch(
-                        code.function,
-                        grid.0,
-                        grid.1,
-                        1,
-                        *workgroup,
-                        1,
-                        1,
-                        *dynamic,
-                        stream,
-                        null_mut(),
-                        extra.as_mut_ptr(),
-                    )
+                    driver.launch(function, x, y, 1, *workgroup, 1, 1, dynamic, stream, pointers, extra)
                 }
             }
         }

@@ -89,22 +89,15 @@ impl Gpu {
             }
             for (at, (dispatch, grid)) in own {
                 let Some(grid) = *grid else { continue };
-                let mut arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
+                let arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
                 let maps = self.tensor_maps(bindings.maps(self, at, dispatch)?)?;
-                // Behind the uniforms; a map is at a multiple of its alignment.
-                for map in maps.iter().rev() {
-                    arguments.splice(1..1, map.0);
-                }
-                if !maps.is_empty() {
-                    let words = align_of::<TensorMap>() / size_of::<u64>();
-                    arguments.splice(1..1, std::iter::repeat_n(0, words - 1));
-                }
                 commands.push(Command::Launch {
                     code: &dispatch.code,
                     grid,
                     workgroup: dispatch.workgroup,
                     dynamic: dispatch.dynamic_bytes,
                     arguments,
+                    maps,
                 });
             }
         }

@@ -57,7 +57,7 @@ fn launch(
     grid: [c_uint; 3],
     block: [c_uint; 3],
     (dynamic, stream): (c_uint, Handle),
-    extra: *mut *mut c_void,
+    [pointers, extra]: [*mut *mut c_void; 2],
 ) -> Outcome<()> {
     let Thing::Function(_, code, most) = context.thing(id(function))? else {
         return reject(code::INVALID_HANDLE, "the handle is of something else than a function");
@@ -76,31 +76,47 @@ fn launch(
     if grid[0] == 0 || grid[1] == 0 || grid[2] != 1 {
         return reject(code::INVALID_VALUE, format!("a grid of {grid:?}"));
     }
-    let bytes = packed(vendor, extra)?;
-    // Maps are parameters at multiples of 64 bytes, behind the address of the uniforms.
-    let maps = code.maps().len();
-    let between = if maps > 0 { 64 - 8 + 128 * maps } else { 0 };
-    let want = 8 * (1 + code.buffers().len() + usize::from(code.can_fail())) + between;
-    if bytes.len() != want {
-        return reject(
-            code::INVALID_VALUE,
-            format!("{} bytes of arguments, the kernel takes {want}", bytes.len()),
-        );
-    }
-    let words = |bytes: &[u8]| -> Vec<u64> {
-        bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect()
+    let (arguments, maps) = match code.maps().len() {
+        0 => (packed(vendor, extra)?, Vec::new()),
+        _ if !extra.is_null() => {
+            return reject(code::INVALID_VALUE, "maps in a buffer, where the compiler chose their places");
+        }
+        maps => pointed(pointers, maps, code.buffers().len())?,
     };
-    let (first, rest) = bytes.split_at(8);
-    let (between, rest) = rest.split_at(between);
-    let maps = words(&between[between.len() - 128 * maps..]);
-    let maps = maps.chunks_exact(16).map(|map| map.try_into().unwrap_or_default()).collect();
-    let arguments = [words(first), words(rest)].concat();
+    let want = 1 + code.buffers().len() + usize::from(code.can_fail());
+    if arguments.len() != want {
+        let why = format!("{} arguments, the kernel takes {want}", arguments.len());
+        return reject(code::INVALID_VALUE, why);
+    }
     let groups = i64::from(grid[0]) * i64::from(grid[1]);
     context.give(id(stream), Work::Launch { code, groups, arguments, maps })
 }
 
-/// The arguments of a launch as one buffer.
-fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u8>> {
+/// The arguments of a launch that has a pointer to each: behind the first, so many maps, and then the addresses of so many buffers.
+fn pointed(
+    pointers: *mut *mut c_void,
+    maps: usize,
+    buffers: usize,
+) -> Outcome<(Vec<u64>, Vec<tensor_maps::Words>)> {
+    if pointers.is_null() {
+        return reject(code::INVALID_VALUE, "a launch without arguments");
+    }
+    // SAFETY: a pointer to each parameter, as the function's documentation asks for.
+    let all = unsafe { std::slice::from_raw_parts(pointers, 1 + maps + buffers) };
+    let address = |p: &*mut c_void| {
+        // SAFETY: as above; an address is 8 bytes.
+        unsafe { p.cast::<u64>().read() }
+    };
+    let map = |p: &*mut c_void| {
+        // SAFETY: as above; a map is 128 bytes.
+        unsafe { p.cast::<tensor_maps::Words>().read() }
+    };
+    let arguments = all[..1].iter().chain(&all[1 + maps..]).map(address).collect();
+    Ok((arguments, all[1..=maps].iter().map(map).collect()))
+}
+
+/// The arguments of a launch as one buffer: addresses.
+fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u64>> {
     let end = if vendor == Vendor::Cuda { 0 } else { 3 };
     let (mut buffer, mut size) = (std::ptr::null::<u8>(), 0usize);
     for pair in 0..3 {
@@ -122,8 +138,12 @@ fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u8>> {
     if buffer.is_null() {
         return reject(code::INVALID_VALUE, "a launch without arguments");
     }
+    if size % 8 != 0 {
+        return reject(code::INVALID_VALUE, format!("{size} bytes of arguments"));
+    }
     // SAFETY: as many bytes as the caller says.
-    Ok(unsafe { std::slice::from_raw_parts(buffer, size) }.to_vec())
+    let bytes = unsafe { std::slice::from_raw_parts(buffer, size) };
+    Ok(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect())
 }
 
 /// What a code object begins with.
@@ -285,8 +305,8 @@ exports! {
     };
     [Cuda cuLaunchKernel, Hip hipModuleLaunchKernel] (
         function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, dynamic: c_uint,
-        stream: Handle, _arguments: *mut *mut c_void, extra: *mut *mut c_void
-    ) |vendor| here(vendor, |context| launch(vendor, context, function, [gx, gy, gz], [bx, by, bz], (dynamic, stream), extra));
+        stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void
+    ) |vendor| here(vendor, |context| launch(vendor, context, function, [gx, gy, gz], [bx, by, bz], (dynamic, stream), [arguments, extra]));
     [Cuda cuStreamBeginCapture_v2, Hip hipStreamBeginCapture] (stream: Handle, _mode: c_int) |vendor|
         here(vendor, |context| context.begin_recording(id(stream)));
     [Cuda cuStreamEndCapture, Hip hipStreamEndCapture] (stream: Handle, to: *mut Handle) |vendor|

@@ -260,8 +260,10 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
         (Op::ConvTranspose { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv_transpose(step, anchor, gemm),
         (Op::Pool { .. }, _) => conv_pool::pool(step, anchor),
         (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
-        (Op::Softmax { .. } | Op::LogSoftmax { .. }, _) => rows::schedule(step, anchor),
-        (Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => rows::schedule(step, anchor),
+        (Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => {
+            let lanes = if let Variant::Rows(lanes) = variant { lanes } else { rows::FEW };
+            rows::schedule(step, anchor, lanes)
+        }
         (Op::Cumulative { .. }, _) => reduce::running(step, anchor),
         (Op::TopK { .. }, _) => index::top_k(step, anchor),
         (Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::UpdateSlice { .. }, _) => {

@@ -229,6 +229,11 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
 /// Joins the parts of all invocations of a workgroup by a tree; gives every one of them the result.
 pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane: Value, own: Value) -> Value {
     b.store_shared(parts, lane, own);
+    join_stored(b, combine, parts, lane)
+}
+
+/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations.
+pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane: Value) -> Value {
     b.barrier();
     let mut half = WORKGROUP as i32 / 2;
     while half > 0 {

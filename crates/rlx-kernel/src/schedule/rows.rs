@@ -3,14 +3,22 @@
 //! The invocations go over the row together, once for each statistic (each joined by the tree of [`super::reduce`])
 //! and once for the results, which carry the epilogue. The first time they read it, and what comes before the op is computed; what there is room
 //! for stays in workgroup memory (`Kept`), where each invocation finds its own elements again. So a row is read once, unless it is longer than that.
+//!
+//! A row that is kept as a whole may have more invocations ([`MANY`]), which read it, compute its results and write them. Its statistics are still joined by
+//! the first [`WORKGROUP`] of them, each of the same elements in the same order, so there are as many variants as numbers of invocations, with the same bits.
 
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
-use super::reduce::{Combine, WORKGROUP, join_parts};
+use super::reduce::{Combine, WORKGROUP, join_parts, join_stored};
 use super::{Launch, Scheduled, StepDesc, Unscheduled, elementwise, reject};
 use crate::ir::{Inst, MathFn, Shared, Ty, UnOp, Value};
+
+/// Invocations of a workgroup with many. A GPU reads a row of 768 elements three at a time for each of them, where fewer wait for memory twelve times.
+pub(super) const MANY: u32 = 256;
+/// Of any other.
+pub(super) const FEW: u32 = WORKGROUP;
 
 /// Bytes of workgroup memory for the elements of a row, of the 16 KiB that every device has.
 const ROOM_BYTES: i64 = 8 << 10;
@@ -76,6 +84,8 @@ struct Row<'a> {
     /// How many elements it has.
     count: Value,
     lane: Value,
+    /// Invocations of the workgroup.
+    lanes: u32,
     parts: Shared,
     kept: Kept,
 }
@@ -87,7 +97,17 @@ impl Row<'_> {
         cx: &mut Cx<'_>,
         f: impl FnOnce(&mut Cx<'_>, Value, &[Value]) -> Scheduled<()>,
     ) -> Scheduled<()> {
-        cx.for_step((self.lane, self.count, WORKGROUP as i32), |cx, i| {
+        self.each_of(cx, self.lanes, f)
+    }
+
+    /// The same where the row's elements are those of this many invocations.
+    fn each_of(
+        &self,
+        cx: &mut Cx<'_>,
+        lanes: u32,
+        f: impl FnOnce(&mut Cx<'_>, Value, &[Value]) -> Scheduled<()>,
+    ) -> Scheduled<()> {
+        cx.for_step((self.lane, self.count, lanes as i32), |cx, i| {
             let along = cx.unflatten(i, &self.sizes);
             let mut index = self.start.to_vec();
             self.axes.iter().zip(along).for_each(|(&a, i)| index[a] = i);
@@ -107,43 +127,91 @@ impl Row<'_> {
         self.kept.get(cx, i, |cx| cx.element(x, index))
     }
 
-    /// A statistic of the row, the same in every invocation.
+    /// A statistic of what `f` makes of the row's elements, which it keeps where it `keeps` anything; the same in every invocation.
     fn total(
         &self,
         cx: &mut Cx<'_>,
         combine: Combine,
+        keeps: bool,
         f: impl FnOnce(&mut Cx<'_>, Value, &[Value]) -> Scheduled<Value>,
     ) -> Scheduled<Value> {
         let identity = combine.identity(&mut cx.b);
         let total = cx.b.var(identity);
-        self.each(cx, |cx, i, index| {
-            let v = f(cx, i, index)?;
-            combine.accumulate(&mut cx.b, total, v);
+        if self.lanes == FEW {
+            self.each(cx, |cx, i, index| {
+                let v = f(cx, i, index)?;
+                combine.accumulate(&mut cx.b, total, v);
+                Ok(())
+            })?;
+            let own = cx.b.get(total);
+            return Ok(join_parts(&mut cx.b, combine, self.parts, self.lane, own));
+        }
+        // What is kept by all is joined by some.
+        let mut f = Some(f);
+        if keeps && let Some(f) = f.take() {
+            self.each(cx, |cx, i, index| f(cx, i, index).map(drop))?;
+            cx.b.barrier();
+        }
+        let some = cx.b.int(WORKGROUP as i32);
+        let joins = cx.b.lt(self.lane, some);
+        cx.if_then(joins, |cx| {
+            self.each_of(cx, WORKGROUP, |cx, i, index| {
+                let v = match f {
+                    Some(f) => f(cx, i, index)?,
+                    None => cx.b.load_shared(self.kept.shared, i),
+                };
+                combine.accumulate(&mut cx.b, total, v);
+                Ok(())
+            })?;
+            let own = cx.b.get(total);
+            cx.b.store_shared(self.parts, self.lane, own);
             Ok(())
         })?;
-        let own = cx.b.get(total);
-        Ok(join_parts(&mut cx.b, combine, self.parts, self.lane, own))
+        Ok(join_stored(&mut cx.b, combine, self.parts, self.lane))
     }
+}
+
+/// The dimensions that rows run along.
+fn axes(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<usize>> {
+    let x = step.graph.shape(anchor.inputs[0]);
+    let (axis, alone) = match anchor.op {
+        Op::Softmax { axis } | Op::LogSoftmax { axis } => (axis, true),
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => (axis, false),
+        ref op => return reject(format!("{} is not of rows", op.kind())),
+    };
+    let first = x.axis(i64::from(axis)).map_err(|e| Unscheduled(e.to_string()))?;
+    Ok(if alone { vec![first] } else { (first..x.rank()).collect() })
+}
+
+/// How many elements a row has.
+fn length(step: &StepDesc, anchor: &Node, axes: &[usize]) -> Extent {
+    let x = step.graph.shape(anchor.inputs[0]);
+    axes.iter().fold(Extent::Const(1), |n, &a| n * x.dim(a).extent())
+}
+
+/// How many invocations a row may have: what is taken unmeasured first, and more where all of a row of some length is kept.
+///
+/// # Errors
+/// An axis that is not there.
+pub(super) fn lanes(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<u32>> {
+    let most = ROOM_BYTES / i64::from(Ty::of(step.graph.shape(anchor.inputs[0]).dtype()).bits().div_ceil(8));
+    let length = length(step, anchor, &axes(step, anchor)?).as_const();
+    let many = length.is_some_and(|n| (i64::from(MANY)..=most).contains(&n));
+    Ok(if many { vec![FEW, MANY] } else { vec![FEW] })
 }
 
 /// Makes the kernel of a body around a softmax, its logarithm, a layer norm or an RMS norm.
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, anchor: &Node, lanes: u32) -> Scheduled<Vec<Launch>> {
     let x = step.graph.shape(anchor.inputs[0]);
-    let axis = match anchor.op {
-        Op::Softmax { axis } | Op::LogSoftmax { axis } => axis,
-        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => axis,
-        ref op => return reject(format!("{} is not of rows", op.kind())),
-    };
-    let first = x.axis(i64::from(axis)).map_err(|e| Unscheduled(e.to_string()))?;
     let alone = matches!(anchor.op, Op::Softmax { .. } | Op::LogSoftmax { .. });
-    let axes: Vec<usize> = if alone { vec![first] } else { (first..x.rank()).collect() };
+    let axes = axes(step, anchor)?;
     if !elementwise::computes(x.dtype()) {
         return reject(format!("{} of {}", anchor.op.kind(), x.dtype()));
     }
-    let mut cx = Cx::new(&format!("rows.{}", step.name), WORKGROUP, step);
+    let mut cx = Cx::new(&format!("rows.{}", step.name), lanes, step);
     let space = cx.result_space()?;
     let mut dims = cx.sizes("dim", &space);
     let sizes: Vec<Value> = axes.iter().map(|&a| dims[a]).collect();
@@ -151,13 +219,12 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     axes.iter().for_each(|&a| dims[a] = one);
     let (rows, count) = (cx.product(&dims), cx.product(&sizes));
     let parts = cx.b.shared(Ty::of(x.dtype()), WORKGROUP);
-    let length = axes.iter().fold(Extent::Const(1), |n, &a| n * x.dim(a).extent());
-    let kept = Kept::new(&mut cx, Ty::of(x.dtype()), length);
+    let kept = Kept::new(&mut cx, Ty::of(x.dtype()), length(step, anchor, &axes));
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let inside = cx.b.lt(group, rows);
     cx.if_then(inside, |cx| {
         let start = cx.unflatten(group, &dims);
-        let row = Row { start: &start, axes: &axes, sizes, count, lane, parts, kept };
+        let row = Row { start: &start, axes: &axes, sizes, count, lane, lanes, parts, kept };
         if alone { softmax(cx, anchor, &row) } else { norm(cx, anchor, &row) }
     })?;
     let kept = (0..space.len()).filter(|i| !axes.contains(i));
@@ -175,13 +242,13 @@ fn store(cx: &mut Cx<'_>, anchor: &Node, index: &[Value], v: Value) -> Scheduled
 fn softmax(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
     let (greatest, sum) = (Combine::new(ReduceOp::Max, dtype)?, Combine::new(ReduceOp::Sum, dtype)?);
-    let most = row.total(cx, greatest, |cx, i, index| row.first(cx, x, i, index))?;
+    let most = row.total(cx, greatest, true, |cx, i, index| row.first(cx, x, i, index))?;
     let logarithm = matches!(anchor.op, Op::LogSoftmax { .. });
     let exponential = |cx: &mut Cx<'_>, v: Value| {
         let v = cx.b.sub(v, most);
         cx.b.math(MathFn::Exp, v)
     };
-    let total = row.total(cx, sum, |cx, i, index| {
+    let total = row.total(cx, sum, !logarithm, |cx, i, index| {
         let v = row.again(cx, x, i, index)?;
         let e = exponential(cx, v);
         if !logarithm {
@@ -216,14 +283,21 @@ fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let ty = Ty::of(dtype);
     let n = cx.b.convert(ty, row.count);
     let mean = if matches!(anchor.op, Op::LayerNorm { .. }) {
-        let total = row.total(cx, sum, |cx, i, index| row.first(cx, x, i, index))?;
+        let total = row.total(cx, sum, true, |cx, i, index| row.first(cx, x, i, index))?;
         cx.b.div(total, n)
     } else {
         cx.b.number(ty, 0.0)
     };
     let centred = matches!(anchor.op, Op::LayerNorm { .. });
-    let squares = row.total(cx, sum, |cx, i, index| {
-        let v = if centred { row.again(cx, x, i, index)? } else { row.first(cx, x, i, index)? };
+    // Of an RMS norm, many invocations read the row before any of them looks at what another one read.
+    let read_before = !centred && row.lanes > FEW;
+    if read_before {
+        row.each(cx, |cx, i, index| row.first(cx, x, i, index).map(drop))?;
+        cx.b.barrier();
+    }
+    let squares = row.total(cx, sum, false, |cx, i, index| {
+        let is_kept = centred || read_before;
+        let v = if is_kept { row.again(cx, x, i, index)? } else { row.first(cx, x, i, index)? };
         let v = cx.b.sub(v, mean);
         Ok(cx.b.mul(v, v))
     })?;

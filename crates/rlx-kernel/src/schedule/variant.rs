@@ -10,7 +10,7 @@ use rlx_ir::Op;
 
 use super::gemm::{self, GemmVariant};
 use super::map::{self, Spread};
-use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks};
+use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks, rows};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
 
@@ -23,6 +23,8 @@ pub enum Variant {
     Gemm(GemmVariant, Ty),
     /// Element by element, spread so.
     Map(Spread),
+    /// Rows, each by so many invocations.
+    Rows(u32),
 }
 
 impl Variant {
@@ -41,11 +43,17 @@ impl Variant {
         matches!(self, Variant::Map(spread) if spread.width > 1)
     }
 
+    /// Whether it has many invocations for each row.
+    pub fn has_many_lanes(self) -> bool {
+        self == Variant::Rows(rows::MANY)
+    }
+
     /// Whether workgroups of this kind are within a device's limits.
     pub fn fits(self, limits: &DeviceLimits) -> bool {
         match self {
             Variant::Only => true,
             Variant::Map(spread) => spread.workgroup <= limits.max_workgroup,
+            Variant::Rows(lanes) => lanes <= limits.max_workgroup,
             Variant::Gemm(gemm, ty) => {
                 gemm.workgroup() <= limits.max_workgroup && gemm.shared_bytes(ty) <= limits.max_shared_bytes
             }
@@ -59,6 +67,7 @@ impl fmt::Display for Variant {
             Variant::Only => f.write_str("only"),
             Variant::Gemm(gemm, _) => gemm.fmt(f),
             Variant::Map(spread) => spread.fmt(f),
+            Variant::Rows(lanes) => write!(f, "rows{lanes}"),
         }
     }
 }
@@ -75,6 +84,15 @@ pub fn variants(step: &StepDesc) -> Scheduled<Vec<Variant>> {
         Op::MatMul => matmul::gemm(step, anchor)?,
         Op::MatMulBlocks => matmul_blocks::gemm(step, anchor)?,
         Op::Conv { .. } | Op::ConvTranspose { .. } => conv_pool::gemm(step, anchor)?,
+        Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
+            let lanes = rows::lanes(step, anchor)?;
+            let several = lanes.len() > 1;
+            return Ok(if several {
+                lanes.into_iter().map(Variant::Rows).collect()
+            } else {
+                vec![Variant::Only]
+            });
+        }
         _ => return Ok(vec![Variant::Only]),
     };
     let ty = Ty::of(problem.dtype);
