@@ -8,7 +8,7 @@
 //! }
 //! ```
 
-use super::{Along, Gemv, UNDER_WAY};
+use super::{Along, Gemv};
 use crate::ir::Value;
 use crate::schedule::Scheduled;
 use crate::schedule::cx::Cx;
