@@ -10,13 +10,14 @@ use rlx_driver::Device;
 use rlx_ir::clock::Instant;
 use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
+use rlx_kernel::stored::By;
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
 use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
 use crate::dispatch;
-use crate::few_rows::Fast;
+use crate::few_rows::{self, Fast};
 use crate::open::Transfers;
 use crate::target::GpuTarget;
 use crate::tiles::{self, MatrixUnits, TileLaunches};
@@ -247,12 +248,20 @@ fn make<G: GpuApi>(
     let started = Instant::now();
     let mut tiles = TileLaunches::default();
     let launches = Launches::of_some(&lir, &target, &mut |step, init| {
-        let means = (own.matrix_units, &target);
-        if tiles.take(step, init, &lir, means, &own.fast, tuning)? {
-            return Ok(None);
+        let few = if init { Vec::new() } else { own.fast.few_rows(step, &lir, &target)? };
+        let few = match few_rows::sole(few) {
+            Ok(launch) => {
+                tiles.leave(init);
+                return Ok(By::Launch(launch));
+            }
+            Err(few) => few,
+        };
+        let (means, division) = ((own.matrix_units, &target), own.fast.division.as_ref());
+        if tiles.take(step, init, &lir, means, (division, few), tuning) {
+            return Ok(By::Others);
         }
         let variant = if init { Ok(0) } else { dispatch::variant(step, &lir, &target, tuning) };
-        variant.map(Some)
+        variant.map(By::Variant)
     })?;
     let planned = planned(&lir, &tiles, &target)?;
     let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());

@@ -1,7 +1,7 @@
 //! What a device does under [`Numerics::Fast`](rlx_opt::Numerics::Fast) with sums that it divides: matmuls of few rows, by one kernel that divides them
 //! among the invocations of a workgroup ([`rlx_kernel::few_rows`]), and other small results of long sums, in parts.
 //!
-//! Which it is follows from the sizes of a step; where rows are open, from those of a run. A run of few rows takes the kernel before parts, before whole
+//! Which it is follows from the sizes of a step: where its rows are known, and few, the kernel is its only launch. Where they are open, those of a run decide: a run of few rows takes the kernel before parts, before whole
 //! tile programs and before the kernels that the step has besides.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 
 use rlx_ir::Result;
 use rlx_ir::lir::{BufferKind, LirModule, Step};
-use rlx_kernel::{FewRows, KernelTarget};
+use rlx_kernel::{FewRows, KernelTarget, Launch};
 use rlx_opt::{CompileOptions, Numerics};
 use rlx_tile::schedule::Division;
 
@@ -47,13 +47,29 @@ impl Fast {
     ///
     /// # Errors
     /// A kernel that breaks a rule.
-    pub fn few_rows(&self, step: &Step, lir: &LirModule, target: &KernelTarget) -> Result<Vec<FewRows>> {
+    pub fn few_rows(
+        &self,
+        step: &Step,
+        lir: &LirModule,
+        target: &KernelTarget,
+    ) -> rlx_ir::Result<Vec<FewRows>> {
         let of_init =
             { &step.outputs }.iter().any(|o| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared);
         if !self.few_rows || of_init {
             return Ok(Vec::new());
         }
         rlx_kernel::few_rows(step, lir, target)
+    }
+}
+
+/// The launch that does every run of a step, or else its kernels for few rows.
+///
+/// # Errors
+/// They are for some runs.
+pub fn sole(kernels: Vec<FewRows>) -> Result<Launch, Vec<FewRows>> {
+    match kernels.iter().position(is_always_taken) {
+        Some(at) => Ok(kernels[at].launch.clone()),
+        None => Err(kernels),
     }
 }
 

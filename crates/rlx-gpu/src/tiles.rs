@@ -28,15 +28,13 @@ use std::sync::Arc;
 use rlx_backend::scratch::Scratch;
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
-use rlx_ir::{DType, Graph, Node, Op, Result};
+use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
     Division, PartLaunch, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
 };
 use rlx_tile::{Arch, Program};
-
-use crate::few_rows::{self, Fast};
 
 /// What runs tile programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +57,8 @@ pub struct StepTiles {
     pub whole: Vec<(usize, StepLaunch)>,
     /// What does it where its result is small and its sums are long; the first that is for a run's rows.
     pub parts: Vec<StepParts>,
-    /// Kernels that do all of it before all else where its rows are few, by their places among [`TileLaunches::joins`]; the first that is for a run's rows. They may
-    /// stand beside the step's other kernels.
+    /// Kernels that do all of it before all else where the rows of a run are few, by their places among [`TileLaunches::joins`]; the first that is for these rows.
+    /// They may stand beside the step's other kernels.
     pub few: Vec<(usize, FewRows)>,
     /// What reports numbers of lists that are out of range, in every run, by their places among [`TileLaunches::joins`].
     pub checks: Vec<(usize, PartLaunch<Kernel>)>,
@@ -69,14 +67,12 @@ pub struct StepTiles {
 impl StepTiles {
     /// Whether the step has its usual kernels alone.
     pub fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.parts.is_empty() && self.few.is_empty()
+        !self.has_programs() && self.few.is_empty()
     }
 
-    /// Whether every run is done by what is here.
-    fn is_all(&self) -> bool {
-        !self.whole.is_empty()
-            || !self.parts.is_empty()
-            || self.few.iter().any(|(_, of)| few_rows::is_always_taken(of))
+    /// Whether every run is done without the step's usual kernels.
+    fn has_programs(&self) -> bool {
+        !self.whole.is_empty() || !self.parts.is_empty()
     }
 
     fn programs(&self) -> impl Iterator<Item = usize> {
@@ -112,29 +108,19 @@ pub struct TileLaunches {
 }
 
 impl TileLaunches {
-    /// Whether all of the next init step, or step of the run, is done without its usual kernels; `units` are the device's matrix units, `fast` is how sums of
-    /// the run are divided, where they may be.
-    ///
-    /// # Errors
-    /// A kernel that breaks a rule.
+    /// Whether the next init step, or step of the run, is done by tile programs; `units` are the device's matrix units, `division` is how it divides
+    /// steps of the run, where it may, and `few` is what does the step where its rows are few.
     pub fn take(
         &mut self,
         of: &Step,
         init: bool,
         lir: &LirModule,
         (units, target): (Option<MatrixUnits>, &KernelTarget),
-        fast: &Fast,
+        (division, few): (Option<&Division>, Vec<FewRows>),
         tuning: &Tuning,
-    ) -> Result<bool> {
-        let few = if init { Vec::new() } else { fast.few_rows(of, lir, target)? };
-        if few.iter().any(few_rows::is_always_taken) {
-            let few = few.into_iter().map(|of| self.few(of)).collect();
-            self.run.push(StepTiles { few, ..StepTiles::default() });
-            return Ok(true);
-        }
+    ) -> bool {
         let Chosen { launches, tuned } =
             units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
-        let division = fast.division.as_ref();
         let divided = units.zip(division.filter(|_| !init && !launches.is_empty()));
         let divided = divided.map_or_else(Vec::new, |(units, division)| {
             in_parts(of, lir, tuned.as_ref(), (units, target), division)
@@ -146,13 +132,18 @@ impl TileLaunches {
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
         let few = few.into_iter().map(|of| self.few(of)).collect();
         let tiles = StepTiles { whole, parts, few, checks };
-        let taken = tiles.is_all();
-        if init {
-            self.init.push(tiles)
-        } else {
-            self.run.push(tiles)
-        }
-        Ok(taken)
+        let taken = tiles.has_programs();
+        self.add(init, tiles);
+        taken
+    }
+
+    /// The next init step, or step of the run, is done by its kernels alone.
+    pub fn leave(&mut self, init: bool) {
+        self.add(init, StepTiles::default());
+    }
+
+    fn add(&mut self, init: bool, tiles: StepTiles) {
+        if init { self.init.push(tiles) } else { self.run.push(tiles) }
     }
 
     /// The programs of a step.

@@ -55,6 +55,17 @@ const MOST_NAME: usize = 256;
 /// A step's launches, each with the place of its kernel in [`Launches::kernels`].
 pub type StepLaunches = Vec<(usize, Launch)>;
 
+/// How a step of a module is done.
+#[derive(Debug)]
+pub enum By {
+    /// By this of its [`step_variants`](crate::step_variants).
+    Variant(usize),
+    /// By this launch, which is none of these.
+    Launch(Launch),
+    /// By other means: it has no launches.
+    Others,
+}
+
 /// The launches of all steps of a module.
 #[derive(Debug, Clone)]
 pub struct Launches {
@@ -100,27 +111,27 @@ impl Launches {
         variant: &dyn Fn(&Step) -> Result<usize>,
     ) -> Result<Launches> {
         Launches::of_some(module, target, &mut |step, init| {
-            if init { Ok(Some(0)) } else { variant(step).map(Some) }
+            if init { Ok(By::Variant(0)) } else { variant(step).map(By::Variant) }
         })
     }
 
-    /// As [`Launches::of`]; a step for which `variant` gives `None` is done by other means and has no launches. The flag says whether it is an init
-    /// step; those come first.
+    /// As [`Launches::of`]; each step is done as `how` says. The flag says whether it is an init step; those come first.
     ///
     /// # Errors
     /// As [`Launches::of`].
     pub fn of_some(
         module: &LirModule,
         target: &KernelTarget,
-        variant: &mut dyn FnMut(&Step, bool) -> Result<Option<usize>>,
+        how: &mut dyn FnMut(&Step, bool) -> Result<By>,
     ) -> Result<Launches> {
         let mut distinct = Distinct::default();
         let mut compile = |steps: &[Step], init: bool| -> Result<Vec<StepLaunches>> {
             let mut compiled = Vec::with_capacity(steps.len());
             for step in steps {
-                let launches = match variant(step, init)? {
-                    Some(variant) => compile_step(step, module, target, variant)?,
-                    None => Vec::new(),
+                let launches = match how(step, init)? {
+                    By::Variant(variant) => compile_step(step, module, target, variant)?,
+                    By::Launch(launch) => vec![launch],
+                    By::Others => Vec::new(),
                 };
                 compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
             }

@@ -203,9 +203,9 @@ impl KernelTarget {
     /// The kernels of a step for few rows, which divide its sums, so that bits are others than those of its variants; none where the device has no use for them.
     pub fn few_rows(&self, step: &StepDesc) -> Vec<FewRows> {
         // A processor that runs kernels has few cores, and to it workgroup memory is a detour.
-        let all = if self.is_processor { Vec::new() } else { schedule::few_rows(step).unwrap_or_default() };
+        let all = if self.is_processor { Ok(Vec::new()) } else { schedule::few_rows(step, &self.limits) };
         let own = |of: FewRows| Ok(FewRows { launch: self.fitted(of.launch)?, ..of });
-        all.into_iter().map(own).collect::<Scheduled<_>>().unwrap_or_default()
+        all.and_then(|all| all.into_iter().map(own).collect()).unwrap_or_default()
     }
 
     fn fitted(&self, launch: Launch) -> Scheduled<Launch> {

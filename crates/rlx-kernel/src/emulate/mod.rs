@@ -23,7 +23,7 @@ use rlx_math::Form;
 
 use crate::build::Builder;
 use crate::ir::{
-    Access, BinOp, Buffer, BufferDecl, Cmp, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var,
+    Access, BinOp, Buffer, BufferDecl, Cmp, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var, WIDTHS,
 };
 use crate::schedule::elementwise::is_nan;
 use crate::schedule::{Scheduled, reject};
@@ -266,6 +266,20 @@ impl Emulator<'_> {
             let read = self.b.load_wide(buffer, index, values.len());
             for (v, read) in values.iter().zip(read) {
                 self.values[v.index()] = Some(Rep::One(read));
+            }
+            return;
+        }
+        // Elements of 16 bits that are in words: those words.
+        let count = values.len() / 2;
+        let in_words = self.in_words(dtype) && dtype.bits() == 16 && WIDTHS.contains(&count);
+        if in_words && self.types.wide.reads(DType::U32, access == Access::Read) {
+            let first = self.b.shr(index, 1);
+            let words = self.b.load_wide(buffer, first, count);
+            for (pair, word) in values.chunks(2).zip(words) {
+                let read = narrow::pair(&mut self.b, dtype, word);
+                for (v, read) in pair.iter().zip(read) {
+                    self.values[v.index()] = Some(Rep::One(read));
+                }
             }
             return;
         }

@@ -30,6 +30,13 @@ pub(super) fn load(b: &mut Builder, buffer: Buffer, dtype: DType, index: Value) 
     value(b, dtype, bits)
 }
 
+/// The two elements of 16 bits that a word is.
+pub(super) fn pair(b: &mut Builder, dtype: DType, word: Value) -> [Value; 2] {
+    let mask = b.word(low_bits(dtype));
+    let [low, high] = [b.and(word, mask), b.shr(word, 16)];
+    [low, high].map(|bits| value(b, dtype, bits))
+}
+
 /// What the bits of an element mean; all others are 0.
 pub(super) fn value(b: &mut Builder, dtype: DType, bits: Value) -> Value {
     match dtype {

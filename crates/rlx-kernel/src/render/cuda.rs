@@ -13,6 +13,9 @@ const TYPES: &str = "typedef unsigned char u8; typedef unsigned short u16; typed
 typedef unsigned long long u64; typedef long long i64;
 ";
 
+/// Threads of a multiprocessor of which each has as many registers (128) as it takes to have eight accesses under way.
+const ENOUGH: u32 = 512;
+
 const FUNCTION: &str = "__device__ __forceinline__";
 
 /// Half precision by the conversions of the instruction set.
@@ -43,9 +46,10 @@ template <class T, class F> __device__ __forceinline__ T saturated(F x, F from, 
 /// [`rlx_ir::ErrorKind::Internal`] for an element type that buffers cannot have.
 pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
     // NVIDIA's compiler saves registers, so that many workgroups run at once, by multiplying what was read before it reads more. Where a loop reads
-    // neighbours together, it is told that two are enough: then it reads all that an iteration multiplies first.
-    let workgroups = if c_wide::are_read_in_loops(kernel) { ", 2" } else { "" };
-    write(kernel, entry, (CUDA, workgroups))
+    // neighbours together, it is told how few are enough: then it reads all that an iteration multiplies first.
+    let enough = (ENOUGH / kernel.workgroup).max(1);
+    let workgroups = if c_wide::are_read_in_loops(kernel) { format!(", {enough}") } else { String::new() };
+    write(kernel, entry, (CUDA, &workgroups))
 }
 
 /// The kernel in HIP C; as [`cuda`].

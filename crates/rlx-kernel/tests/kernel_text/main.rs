@@ -205,6 +205,36 @@ fn add_steps(records: &mut Records) {
         let executable = try_compiled(&graph, &records.target).unwrap();
         records.add(&executable, &DimBinding::new(), "attention to pages");
     }
+    add_few_rows(records);
+}
+
+/// Matmuls of few rows that divide their sums: by a matrix of rows that are read together, of columns that are, and of neither.
+fn add_few_rows(records: &mut Records) {
+    use DType::{BF16, F16, F32};
+    for (dtype, rows, [k, n], transposed) in [
+        (F32, 1, [300, 40], false),
+        (BF16, 3, [304, 40], false),
+        (F16, 1, [304, 33], true),
+        (F32, 4, [260, 70], true),
+        (BF16, 2, [301, 35], false),
+    ] {
+        let mut g = Graph::new("few");
+        let x = g.input("x", Shape::new(&[rows, k], dtype));
+        let stored = if transposed { [n, k] } else { [k, n] };
+        let mut w = g.input("w", Shape::new(&stored, dtype));
+        if transposed {
+            w = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[w]).unwrap();
+        }
+        let y = g.try_add(Op::MatMul, &[x, w]).unwrap();
+        let y = g.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
+        g.set_outputs(vec![y]);
+        let (target, module) = (&records.target, try_module(&g, &records.target).unwrap());
+        let executable = Executable::by(Arc::clone(&module), |step| {
+            let few = rlx_kernel::few_rows(step, &module, target)?;
+            Ok(few.into_iter().map(|of| of.launch).collect())
+        });
+        records.add(&executable.unwrap(), &DimBinding::new(), "few rows");
+    }
 }
 
 /// Whether this is the suite `kernel-text`; a skip is said otherwise.

@@ -268,7 +268,7 @@ fn a_missing_library_is_told_and_own_kernels_go_on() {
             println!("@skip 1 the machine has {name}");
             continue;
         }
-        assert_eq!(said, format!("own kernels: {file} is missing"));
+        assert!(said.starts_with("own kernels") && said.ends_with(&format!(": {file} is missing")), "{said}");
         let graph = layer();
         assert_eq!(agrees(&graph, &rows(&graph, 24), &backend, Numerics::Fast), 0);
     }

@@ -120,7 +120,7 @@ fn sizes_decide(
     for &(device, ordinal) in models {
         let backend = fake(device, ordinal);
         let (lir, divided) = module(graph, &backend, &fast());
-        assert!(divided.iter().any(|name| name.ends_with(", small results in parts")), "{divided:?}");
+        assert!(divided.iter().any(|name| name.contains(", small results in parts")), "{divided:?}");
         let (lir_strict, _) = module(graph, &backend, &strict());
         let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
         let mut whole = backend.compile(lir_strict, &strict()).unwrap();

@@ -141,14 +141,18 @@ fn what_makes_an_operand_is_part_of_the_matmul_where_it_pays() {
         let backend = fake(device, ordinal);
         for numerics in [Numerics::Strict, Numerics::Fast] {
             let steps = |graph: &Graph| module(graph, &backend, numerics).1;
-            // A decoder's row, whose long sums are divided under fast numerics; and few columns of a tile that is read once.
-            let (one, narrow) = (gated("1", 1200, 72), gated("70", 96, 40));
-            for graph in [&one, &narrow] {
+            // Some rows, whose long sums are divided under fast numerics; and few columns of a tile that is read once.
+            let (some, narrow) = (gated("5", 1200, 72), gated("70", 96, 40));
+            for graph in [&some, &narrow] {
                 let found = steps(graph);
                 assert!(found.len() == 1 && found[0].starts_with("tiles."), "{device} {ordinal}: {found:?}");
                 assert_eq!(tile_runs(graph, &backend, numerics, &[1]), [1], "{device} {ordinal}");
             }
-            assert_eq!(steps(&one)[0].contains(".parts"), numerics == Numerics::Fast);
+            assert_eq!(steps(&some)[0].contains(".parts"), numerics == Numerics::Fast);
+            // A decoder's row, whose sums workgroups divide.
+            let one = gated("1", 1200, 72);
+            assert_eq!(steps(&one)[0].starts_with("gemv"), numerics == Numerics::Fast);
+            assert_eq!(tile_runs(&one, &backend, numerics, &[1]), [u64::from(numerics == Numerics::Strict)]);
             // Many columns would compute it again and again.
             assert_eq!(steps(&gated("4096", 11_008, 4096)).len(), 2);
             assert_eq!(steps(&gated("seq", 11_008, 4096)).len(), 2);

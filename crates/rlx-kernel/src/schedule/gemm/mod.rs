@@ -184,7 +184,13 @@ impl Tiling {
         let tiling = Tiling { tile, sizes, m_count, k_count, n_count, lane };
         let inside = cx.b.lt(group, groups);
         cx.if_then(inside, |cx| {
-            let at = cx.unflatten(group, &[batches, m_tiles, n_tiles]);
+            let zero = cx.b.int(0);
+            // A workgroup has nothing to divide where there is one row of tiles.
+            let is_one = |cx: &Cx<'_>, v| cx.b.as_const(v).and_then(|c| c.as_i32()) == Some(1);
+            let at = match is_one(cx, batches) && is_one(cx, m_tiles) {
+                true => vec![zero, zero, group],
+                false => cx.unflatten(group, &[batches, m_tiles, n_tiles]),
+            };
             let batch = cx.unflatten(at[0], &tiling.sizes.batch);
             let (m, n) = (cx.b.int(tile.m), cx.b.int(tile.n));
             let place = Place { batch, m0: cx.b.mul(at[1], m), n0: cx.b.mul(at[2], n) };
