@@ -1,12 +1,17 @@
 //! Fragments: loads of operands, matrix instructions, stores of sums.
 
 use rlx_ir::{DType, Result};
+use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 
 use super::body::{Body, chunk_offset, index, narrowed, packed};
+use super::language::size;
 use crate::atom::{Atom, Lanes, Loading};
-use crate::ir::{Fragment, Index, Role, Stage, Tile, TileDecl, View};
+use crate::ir::{Fragment, Index, Role, Size, Stage, Tile, TileDecl, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
+
+/// Blocks whose results a lane computes before it stores them: what bodies read for so many is under way at the same time, and there are registers for it.
+const BLOCKS: u32 = 4;
 
 /// The row (`false`) or column (`true`) of a lane's first element.
 pub(super) fn lane_place(lanes: &Lanes, column: bool) -> String {
@@ -203,9 +208,25 @@ impl Body<'_> {
         self.line(&format!("const int row0 = {} + {};", index(at.0), lane_place(&atom.sum, false)));
         self.line(&format!("const int col0 = {} + {};", index(at.1), lane_place(&atom.sum, true)));
         self.unrolled("i", rows);
-        self.unrolled("j", cols);
         let neighbours = atom.sum.neighbours();
         let together = self.p.view(to).vector.min(neighbours);
+        // What a body reads is there before anything is stored, so that a lane waits for memory once, and not for each element.
+        let before = map.filter(|map| loads(map));
+        // Of many lanes each has few registers, and most of them for sums: the compiler does better with all of them before it.
+        let most = if self.p.workgroup() > 256 { 4 * BLOCKS } else { BLOCKS };
+        let group = (1..=most.min(cols)).rev().find(|n| cols % n == 0).unwrap_or(1);
+        if let Some(map) = before {
+            self.unrolled("part", cols / group);
+            self.compute_blocks(atom, (to, from), (cols, group), map)?;
+            self.line("#pragma unroll");
+        }
+        match before {
+            Some(_) => {
+                self.open(&format!("for (int j = part * {group}; j < part * {group} + {group}; j++) {{"))
+            }
+            None => self.unrolled("j", cols),
+        }
+        let map = if before.is_some() { None } else { map };
         for first in (0..atom.sum.elements()).step_by(neighbours as usize) {
             let (down, right) = atom.sum.at(0, first);
             self.open("{");
@@ -214,13 +235,50 @@ impl Body<'_> {
                 atom.m, atom.n
             ));
             for part in (0..neighbours).step_by(together as usize) {
-                let sum = format!("f{}[i * {cols} + j]", from.0);
+                let sum = match before {
+                    Some(_) => format!("made[j - part * {group}]"),
+                    None => format!("f{}[i * {cols} + j]", from.0),
+                };
                 self.store_together(to, &sum, (first, part, together), map)?;
             }
             self.close();
         }
         self.close();
+        if before.is_some() {
+            self.close();
+        }
         self.close();
+        self.close();
+        Ok(())
+    }
+
+    /// What becomes of the sums of some blocks that are beside each other, as `made`. Beyond an edge it is what the last row, or column, reads, which nobody stores.
+    fn compute_blocks(
+        &mut self,
+        atom: &Atom,
+        (to, from): (View, Fragment),
+        (cols, group): (u32, u32),
+        map: &Scalar,
+    ) -> Result<()> {
+        let view = self.p.view(to);
+        let within = |place: String, count: Size| {
+            let count = size(count);
+            format!("{place} < {count} ? {place} : {count} - 1")
+        };
+        let (last_row, last_col) = (view.rows, view.cols);
+        self.line(&format!("float made[{group}][{}];", atom.sum.elements()));
+        self.unrolled("j", group);
+        for e in 0..atom.sum.elements() {
+            let (down, right) = atom.sum.at(0, e);
+            let row = within(format!("row0 + i * {} + {down}", atom.m), last_row);
+            let col = within(format!("col0 + (part * {group} + j) * {} + {right}", atom.n), last_col);
+            self.open("{");
+            self.line(&format!("const int row = {row}, col = {col};"));
+            self.line(&format!("float m0 = f{}[i * {cols} + part * {group} + j][{e}];", from.0));
+            self.map(Some(map), "row", "col")?;
+            self.line(&format!("made[j][{e}] = m0;"));
+            self.close();
+        }
         self.close();
         Ok(())
     }
@@ -269,6 +327,13 @@ impl Body<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a body reads buffers.
+fn loads(map: &Scalar) -> bool {
+    let mut found = false;
+    map.kernel().for_each_stmt(&mut |s| found |= matches!(s, KernelStmt::Let(_, Inst::Load(..))));
+    found
 }
 
 /// How far along the depth the element `e` of a lane is.
