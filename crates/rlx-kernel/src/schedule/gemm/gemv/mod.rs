@@ -56,6 +56,8 @@ const TOGETHER: i32 = 8;
 pub(in crate::schedule) const MOST_ROWS: i64 = 4;
 /// The depth from which on it is worth dividing.
 const DEEP: i64 = 128;
+/// What an open depth is taken for: that of attention's weights and values. It is odd, as an open one may be.
+const OPEN_DEPTH: i64 = 1023;
 
 /// Which neighbours an invocation reads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,8 +108,11 @@ impl Gemv {
         if !divides_sums_of(p.dtype) {
             return reject(format!("a sum of {}", p.dtype));
         }
-        let &[Extent::Const(depth @ DEEP..)] = &p.k[..] else {
-            return reject("a sum that is short, or of a length that is not known");
+        let &[depth] = &p.k[..] else { return reject("a sum along several dimensions") };
+        let depth = match depth {
+            Extent::Const(depth @ DEEP..) => depth,
+            Extent::Const(depth) => return reject(format!("a sum of {depth}")),
+            _ => OPEN_DEPTH,
         };
         let (Some(columns), Some(batch)) =
             (super::elements(&p.n).as_const(), super::elements(&p.batch).as_const())
