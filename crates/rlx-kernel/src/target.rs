@@ -10,6 +10,7 @@ use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
 use crate::ir::Kernel;
+use crate::schedule::gemm::Room;
 use crate::schedule::{self, FewRows, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
 use crate::verify;
 
@@ -203,7 +204,8 @@ impl KernelTarget {
     /// The kernels of a step for few rows, which divide its sums, so that bits are others than those of its variants; none where the device has no use for them.
     pub fn few_rows(&self, step: &StepDesc) -> Vec<FewRows> {
         // A processor that runs kernels has few cores, and to it workgroup memory is a detour.
-        let all = if self.is_processor { Ok(Vec::new()) } else { schedule::few_rows(step, &self.limits) };
+        let room = Room { lanes: self.limits.max_workgroup, shared_bytes: self.limits.max_shared_bytes };
+        let all = if self.is_processor { Ok(Vec::new()) } else { schedule::few_rows(step, room) };
         let own = |of: FewRows| Ok(FewRows { launch: self.fitted(of.launch)?, ..of });
         all.and_then(|all| all.into_iter().map(own).collect()).unwrap_or_default()
     }

@@ -183,10 +183,35 @@ fn add_matmuls(table: &mut Table) {
     }
 }
 
+/// A decoder's row by weights of few columns and by many that are stored transposed, and some rows, by kernels that divide the sums.
+fn add_few_rows(table: &mut Table) {
+    let layers = [(1, [3072, 768], false), (4, [768, 2304], false), (1, [768, 8001], true)];
+    for ((rows, [k, n], transposed), dtype) in
+        layers.into_iter().flat_map(|layer| [DType::F32, DType::BF16].map(|dtype| (layer, dtype)))
+    {
+        let mut graph = Graph::new("matmul");
+        let x = graph.input("x", Shape::new(&[rows, k], dtype));
+        let mut w = graph.input("w", Shape::new(&if transposed { [n, k] } else { [k, n] }, dtype));
+        if transposed {
+            w = graph.try_add(Op::Transpose { perm: vec![1, 0] }, &[w]).unwrap();
+        }
+        let y = graph.try_add(Op::MatMul, &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        for target in [native(), words()] {
+            let module = try_module(&graph, &target).unwrap();
+            let few = rlx_kernel::few_rows(&module.steps[0], &module, &target).unwrap().remove(0);
+            let executable = Executable::by(module, |_| Ok(vec![few.launch.clone()])).unwrap();
+            let counted = executable.count(&DimBinding::new(), SAMPLE).unwrap();
+            table.add(&format!("matmul {dtype} {rows}x{k}x{n} {}", few.name), &target, &counted);
+        }
+    }
+}
+
 #[test]
 fn counters_do_not_grow() {
     let mut table = Table::default();
     add_matmuls(&mut table);
+    add_few_rows(&mut table);
     add_rows(&mut table);
     add_models(&mut table);
     assert!(table.0.len() > 200, "only {} kernels", table.0.len());

@@ -269,12 +269,10 @@ impl Emulator<'_> {
             }
             return;
         }
-        // Elements of 16 bits that are in words: those words.
-        let count = values.len() / 2;
-        let in_words = self.in_words(dtype) && dtype.bits() == 16 && WIDTHS.contains(&count);
-        if in_words && self.types.wide.reads(DType::U32, access == Access::Read) {
+        // Elements of 16 bits that are in words: those words, each once.
+        if self.in_words(dtype) && dtype.bits() == 16 {
             let first = self.b.shr(index, 1);
-            let words = self.b.load_wide(buffer, first, count);
+            let words = self.words(buffer, first, values.len() / 2);
             for (pair, word) in values.chunks(2).zip(words) {
                 let read = narrow::pair(&mut self.b, dtype, word);
                 for (v, read) in pair.iter().zip(read) {
@@ -288,6 +286,20 @@ impl Emulator<'_> {
             let at = self.b.add(index, away);
             self.values[v.index()] = Some(self.load(buffer, at));
         }
+    }
+
+    /// Neighbouring words of a buffer that has other elements, from one on whose number is a multiple of how many they are.
+    fn words(&mut self, buffer: Buffer, first: Value, count: usize) -> Vec<Value> {
+        let only_read = self.old.buffers[buffer.index()].access == Access::Read;
+        if WIDTHS.contains(&count) && self.types.wide.reads(DType::U32, only_read) {
+            return self.b.load_wide(buffer, first, count);
+        }
+        let word = |i: usize| {
+            let away = self.b.int(i as i32);
+            let at = self.b.add(first, away);
+            self.b.load(buffer, at)
+        };
+        (0..count).map(word).collect()
     }
 
     fn store_wide(&mut self, buffer: Buffer, index: Value, values: &[Value]) -> Scheduled<()> {

@@ -5,9 +5,8 @@
 
 use rlx_ir::{DType, Extent, Op};
 
-use super::gemm::{GemmVariant, MOST_ROWS};
+use super::gemm::{GemmVariant, MOST_ROWS, Room};
 use super::{Launch, Scheduled, StepDesc, anchor_of, matmul, reject};
-use crate::DeviceLimits;
 
 /// A kernel that does all of a step where its rows are few.
 #[derive(Debug, Clone)]
@@ -28,11 +27,11 @@ pub fn divides_sums_of(dtype: DType) -> bool {
 }
 
 /// The kernels of a step for few rows, first those for the fewest: one where the rows are known. The bits of a row are the same by all of them. How sums are
-/// divided depends on the step's sizes, but for its rows, and on the limits of the device.
+/// divided depends on the step's sizes, but for its rows, and on what a workgroup may have.
 ///
 /// # Errors
 /// Why there are none.
-pub fn few_rows(step: &StepDesc, limits: &DeviceLimits) -> Scheduled<Vec<FewRows>> {
+pub fn few_rows(step: &StepDesc, room: Room) -> Scheduled<Vec<FewRows>> {
     let Some(anchor) = anchor_of(step)?.filter(|anchor| anchor.op == Op::MatMul) else {
         return reject("no matmul");
     };
@@ -43,7 +42,7 @@ pub fn few_rows(step: &StepDesc, limits: &DeviceLimits) -> Scheduled<Vec<FewRows
         _ => vec![1, MOST_ROWS],
     };
     let kernel = |most_rows: i64| {
-        let gemv = matmul::gemv(step, anchor, most_rows, limits)?;
+        let gemv = matmul::gemv(step, anchor, most_rows, room)?;
         let mut launches = matmul::schedule(step, anchor, GemmVariant::Gemv(gemv))?;
         match (launches.pop(), launches.is_empty()) {
             (Some(launch), true) => Ok(FewRows { name: gemv.to_string(), launch, rows, most_rows }),

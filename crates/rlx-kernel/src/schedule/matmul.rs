@@ -14,9 +14,8 @@ use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
 use super::body::dim_groups;
 use super::cx::{Arg, Cx};
-use super::gemm::{Gemm, GemmVariant, Gemv, Neighbours, Operands, Wide};
+use super::gemm::{Gemm, GemmVariant, Gemv, Neighbours, Operands, Room, Wide};
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
-use crate::DeviceLimits;
 use crate::ir::{Value, WIDTHS};
 
 impl Cx<'_> {
@@ -112,7 +111,7 @@ pub(super) fn rows(step: &StepDesc, anchor: &Node) -> Scheduled<Extent> {
 ///
 /// # Errors
 /// Why it is done as one of many rows is.
-pub(super) fn gemv(step: &StepDesc, anchor: &Node, rows: i64, limits: &DeviceLimits) -> Scheduled<Gemv> {
+pub(super) fn gemv(step: &StepDesc, anchor: &Node, rows: i64, room: Room) -> Scheduled<Gemv> {
     let gemm = gemm(step, anchor)?;
     let rhs = step.graph.shape(anchor.inputs[1]);
     // Matrices that share their weights would read them again and again.
@@ -121,7 +120,7 @@ pub(super) fn gemv(step: &StepDesc, anchor: &Node, rows: i64, limits: &DeviceLim
     if repeated.chain(gemm.m.iter().skip(1)).any(|&size| size != Extent::Const(1)) {
         return reject("several matrices by one");
     }
-    Gemv::of(&gemm, all_neighbours(step, anchor.inputs[1]), rows, limits)
+    Gemv::of(&gemm, all_neighbours(step, anchor.inputs[1]), rows, room)
 }
 
 /// What of the right matrix may be read together.

@@ -22,8 +22,8 @@ mod wide;
 
 use rlx_ir::{DType, Extent};
 
-pub use gemv::Gemv;
 pub(super) use gemv::MOST_ROWS;
+pub use gemv::{Gemv, Room};
 pub(super) use variant::variants;
 pub use variant::{GemmVariant, Tile};
 pub(super) use wide::Wide;

@@ -26,7 +26,6 @@ use rlx_ir::Extent;
 use self::joined::Joined;
 use self::loads::Loads;
 use super::{Gemm, Neighbours, Operands, Sums, Tile, Tiling};
-use crate::DeviceLimits;
 use crate::ir::Ty;
 use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled, divides_sums_of, reject};
@@ -57,12 +56,23 @@ const TOGETHER: i32 = 8;
 pub(in crate::schedule) const MOST_ROWS: i64 = 4;
 /// The depth from which on it is worth dividing.
 const DEEP: i64 = 128;
+/// What an open depth is taken for: that of attention's weights and values. It is odd, as an open one may be.
+const OPEN_DEPTH: i64 = 1023;
 
 /// Which neighbours an invocation reads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Along {
     Columns,
     Depth,
+}
+
+/// What a workgroup may have on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Invocations.
+    pub lanes: u32,
+    /// Bytes of memory.
+    pub shared_bytes: usize,
 }
 
 /// How a workgroup divides its columns and the depth.
@@ -85,7 +95,7 @@ pub struct Gemv {
 
 impl Gemv {
     /// How a matmul of few rows is divided, for workgroups of `rows` rows, where it is worth it. Such `neighbours` of the right matrix are read together; workgroups
-    /// are as large as these `limits` allow.
+    /// are as large as there is `room`.
     ///
     /// # Errors
     /// Why it is not divided.
@@ -93,13 +103,16 @@ impl Gemv {
         p: &Gemm,
         neighbours: Neighbours,
         rows: i64,
-        limits: &DeviceLimits,
+        room: Room,
     ) -> Scheduled<Gemv> {
         if !divides_sums_of(p.dtype) {
             return reject(format!("a sum of {}", p.dtype));
         }
-        let &[Extent::Const(depth @ DEEP..)] = &p.k[..] else {
-            return reject("a sum that is short, or of a length that is not known");
+        let &[depth] = &p.k[..] else { return reject("a sum along several dimensions") };
+        let depth = match depth {
+            Extent::Const(depth @ DEEP..) => depth,
+            Extent::Const(depth) => return reject(format!("a sum of {depth}")),
+            _ => OPEN_DEPTH,
         };
         let (Some(columns), Some(batch)) =
             (super::elements(&p.n).as_const(), super::elements(&p.batch).as_const())
@@ -121,7 +134,7 @@ impl Gemv {
             Neighbours::Columns(most) => {
                 let gemv = gemv.along_columns((most as i64).min(BYTES / element), element, sizes);
                 let more = gemv.of_more_lanes();
-                if more.suits(sizes) && more.fits(limits) { more } else { gemv }
+                if more.suits(sizes) && more.fits(room) { more } else { gemv }
             }
             Neighbours::Depth(most) => gemv.along_depth((most as i64).min(BYTES / element), sizes),
         })
@@ -154,9 +167,9 @@ impl Gemv {
         batch * (columns + tile - 1).div_euclid(tile) < MANY && i64::from(self.deep * self.steps) <= depth
     }
 
-    fn fits(self, limits: &DeviceLimits) -> bool {
+    fn fits(self, room: Room) -> bool {
         let bytes = 4 * self.shared_len() as usize;
-        self.workgroup() <= limits.max_workgroup && bytes <= limits.max_shared_bytes
+        self.workgroup() <= room.lanes && bytes <= room.shared_bytes
     }
 
     /// Lanes along the depth that have two accesses at least; fewer columns for each, and then more lanes, until there are enough workgroups.
