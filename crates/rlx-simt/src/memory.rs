@@ -14,6 +14,27 @@ const PIECE: usize = 4 << 20;
 /// How many pieces wait for the device before the host does.
 const PIECES: usize = 4;
 
+/// What is copied by several threads, at most so many: one fills pinned memory more slowly than a bus takes it.
+const BY_SEVERAL: usize = 1 << 20;
+const THREADS: usize = 4;
+
+/// Copies on the host.
+fn copy(to: &mut [u8], from: &[u8]) {
+    let threads = match from.len() >= BY_SEVERAL {
+        true => std::thread::available_parallelism().map_or(1, usize::from).min(THREADS),
+        false => 1,
+    };
+    if threads < 2 {
+        return to.copy_from_slice(from);
+    }
+    let each = from.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        for (to, from) in to.chunks_mut(each).zip(from.chunks(each)) {
+            scope.spawn(|| to.copy_from_slice(from));
+        }
+    });
+}
+
 impl Gpu {
     /// Copies `bytes` to a part of memory, behind what was given before.
     ///
@@ -57,7 +78,7 @@ impl Staging {
         if piece.memory.len() < bytes.len() {
             piece.memory = gpu.checked(&what, gpu.context.pinned(bytes.len().next_power_of_two()))?;
         }
-        piece.memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        copy(&mut piece.memory.bytes_mut()[..bytes.len()], bytes);
         // After an error the piece is dropped, which waits for the copy.
         gpu.checked(&what, gpu.context.to_device(to, &piece.memory, bytes.len()))?;
         gpu.checked(&what, gpu.context.record(&piece.copied))?;
