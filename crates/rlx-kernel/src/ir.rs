@@ -296,6 +296,36 @@ pub enum Inst {
 /// How many elements [`Stmt::LoadWide`] may read, and [`Stmt::StoreWide`] may write.
 pub const WIDTHS: [usize; 2] = [4, 8];
 
+/// Which neighbouring elements a language accesses together ([`Stmt::LoadWide`](Stmt::LoadWide), [`Stmt::StoreWide`](Stmt::StoreWide));
+/// elsewhere each is accessed by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WideAccess {
+    /// Elements of 32 bits of buffers that are only read.
+    ReadWords,
+    /// Elements of 32 bits and floats of 16.
+    All,
+}
+
+impl WideAccess {
+    /// Whether elements of a type are read together, of a buffer that is only read or of another one.
+    pub fn reads(self, dtype: DType, only_read: bool) -> bool {
+        match self {
+            WideAccess::ReadWords => dtype.bits() == 32 && only_read,
+            WideAccess::All => WideAccess::is_known(dtype),
+        }
+    }
+
+    /// Whether elements of a type are written together.
+    pub fn writes(self, dtype: DType) -> bool {
+        self == WideAccess::All && WideAccess::is_known(dtype)
+    }
+
+    /// Whether any language accesses several elements of a type together.
+    pub fn is_known(dtype: DType) -> bool {
+        dtype.bits() == 32 || dtype.bits() == 16 && dtype.is_float()
+    }
+}
+
 /// A statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stmt {

@@ -32,10 +32,8 @@ mod target;
 pub mod text;
 pub mod verify;
 
-pub use ir::Kernel;
+pub use ir::{Kernel, WideAccess};
 pub use schedule::{Arg, FewRows, Launch, UniformArg};
 pub use stored::Launches;
-pub use target::{
-    DeviceLimits, KernelTarget, TypeSupport, WideAccess, compile_step, few_rows, grid, step_variants,
-};
+pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, few_rows, grid, step_variants};
 pub use text::KernelHash;

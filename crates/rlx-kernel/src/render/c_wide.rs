@@ -12,8 +12,7 @@ use rlx_ir::{DType, Result};
 
 use super::c::{Flavour, loaded, stored, ty};
 use super::reject;
-use crate::WideAccess;
-use crate::ir::{Access, Buffer, Kernel, Stmt, Ty, Value};
+use crate::ir::{Access, Buffer, Kernel, Stmt, Ty, Value, WideAccess};
 
 /// Bytes of the largest access.
 const MOST: usize = 16;

@@ -13,8 +13,7 @@ use rlx_ir::{Extent, Node, Op};
 
 use super::cx::{Arg, Cx};
 use super::{Launch, Scheduled, StepDesc};
-use crate::WideAccess;
-use crate::ir::{Inst, Value, WIDTHS};
+use crate::ir::{Inst, Value, WIDTHS, WideAccess};
 
 /// How elements are spread over invocations. It changes no bit: every element is computed alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
