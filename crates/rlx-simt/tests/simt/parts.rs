@@ -19,6 +19,12 @@ use crate::common::{Fake, everything, fake, second_gpu, set_params};
 pub const MODELS: [(Device, usize); 5] =
     [(Device::Cuda, 1), (Device::Cuda, 2), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 2)];
 
+/// Whether a step's sums are divided into a known number of parts.
+fn in_parts(schedule: &str) -> bool {
+    let count = schedule.rsplit_once(".parts").and_then(|(_, count)| count.parse::<u32>().ok());
+    count.is_some_and(|count| count > 1)
+}
+
 pub fn fast() -> CompileOptions {
     CompileOptions::default().numerics(Numerics::Fast)
 }
@@ -83,7 +89,7 @@ fn a_long_matmul_of_few_rows_is_divided_under_fast_numerics_alone() {
         check(&graph, &rows(&graph, 5), &mut *of_strict, "strict");
 
         let (lir, divided) = module(&graph, &backend, &fast());
-        assert!(divided.len() == 1 && divided[0].ends_with(".parts2"), "{divided:?}");
+        assert!(divided.len() == 1 && in_parts(&divided[0]), "{divided:?}");
         let told = |options| backend.target(&options).unwrap().matmul_instructions(DType::F16).unwrap();
         assert!(told(fast()).contains("in parts") && !told(strict()).contains("in parts"));
         let mut exec = backend.compile(Arc::clone(&lir), &fast()).unwrap();
@@ -93,7 +99,7 @@ fn a_long_matmul_of_few_rows_is_divided_under_fast_numerics_alone() {
 
         // The parts are in the plan's memory, which callers' module does not list, and weights can still be kept in a file.
         let scratch = exec.memory().arena_bytes - of_strict.memory().arena_bytes;
-        assert!((2 * 5 * 72 * 4..4096).contains(&scratch), "{scratch} bytes of scratch memory");
+        assert!((2 * 5 * 72 * 4..16_384).contains(&scratch), "{scratch} bytes of scratch memory");
         assert_eq!(exec.lir().buffers.len(), lir.buffers.len());
         assert!(exec.prepared_weights().is_some());
         let mut clone = exec.try_clone().unwrap();
@@ -175,7 +181,7 @@ fn a_late_layer_of_an_image_net_is_divided_along_taps_and_channels() {
         let backend = fake(device, ordinal);
         let (lir, divided) = module(&graph, &backend, &fast());
         // The images are transposed before.
-        assert_eq!(divided.iter().filter(|name| name.ends_with(".parts2")).count(), 1, "{divided:?}");
+        assert_eq!(divided.iter().filter(|name| in_parts(name)).count(), 1, "{divided:?}");
         let (_, whole) = module(&graph, &backend, &strict());
         assert!(!whole.iter().any(|name| name.contains("parts")), "{whole:?}");
         let mut exec = backend.compile(lir, &fast()).unwrap();
@@ -204,7 +210,7 @@ fn a_late_layer_in_groups_is_divided_where_its_groups_are_deep() {
     for (device, ordinal) in MODELS {
         let backend = fake(device, ordinal);
         let (lir, divided) = module(&graph, &backend, &fast());
-        assert!(divided.iter().any(|name| name.ends_with(".parts2")), "{divided:?}");
+        assert!(divided.iter().any(|name| in_parts(name)), "{divided:?}");
         let mut exec = backend.compile(lir, &fast()).unwrap();
         check(&graph, &images(&graph, 1), &mut *exec, &format!("{device} {ordinal}"));
     }
