@@ -73,7 +73,7 @@ pub fn encode(
     }
     let [sizes, strides] = [list(sizes, rank)?, list(strides, rank - 1)?];
     let [boxes, steps] = [list(boxes, rank)?, list(steps, rank)?];
-    if address % 16 != 0 || to.addr() % 64 != 0 {
+    if !address.is_multiple_of(16) || !to.addr().is_multiple_of(64) {
         return wrong(format!("of {address:#x}, at {to:?}"));
     }
     let is_size = |&n: &u64| (1..=1 << 32).contains(&n);
