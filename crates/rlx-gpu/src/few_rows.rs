@@ -1,4 +1,4 @@
-//! What a device does under [`Numerics::Fast`](rlx_opt::Numerics::Fast) with sums that it divides: matmuls of few rows, by one kernel that divides them
+//! What a device does under [`Numerics::Fast`] with sums that it divides: matmuls of few rows, by one kernel that divides them
 //! among the invocations of a workgroup ([`rlx_kernel::few_rows`]), and other small results of long sums, in parts.
 //!
 //! Which it is follows from the sizes of a step: where its rows are known, and few, the kernel is its only launch. Where they are open, those of a run decide: a run of few rows takes the kernel before parts, before whole

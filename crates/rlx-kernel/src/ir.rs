@@ -296,7 +296,7 @@ pub enum Inst {
 /// How many elements [`Stmt::LoadWide`] may read, and [`Stmt::StoreWide`] may write.
 pub const WIDTHS: [usize; 2] = [4, 8];
 
-/// Which neighbouring elements a language accesses together ([`Stmt::LoadWide`](Stmt::LoadWide), [`Stmt::StoreWide`](Stmt::StoreWide));
+/// Which neighbouring elements a language accesses together ([`Stmt::LoadWide`], [`Stmt::StoreWide`]);
 /// elsewhere each is accessed by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WideAccess {

@@ -4,8 +4,8 @@
 //! and once for the results, which carry the epilogue. The first time they read it, and what comes before the op is computed; what there is room
 //! for stays in workgroup memory (`Kept`), where each invocation finds its own elements again. So a row is read once, unless it is longer than that.
 //!
-//! A row that is kept as a whole may have more invocations ([`MANY`]), which read it, compute its results and write them. Its statistics are still joined by
-//! the first [`WORKGROUP`] of them, each of the same elements in the same order, so there are as many variants as numbers of invocations, with the same bits.
+//! A row that is kept as a whole may have more invocations (`MANY`), which read it, compute its results and write them. Its statistics are still joined by
+//! the first `WORKGROUP` of them, each of the same elements in the same order, so there are as many variants as numbers of invocations, with the same bits.
 
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{Extent, Node, NodeId, Op};

@@ -215,87 +215,114 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
     #pragma unroll
     for (int i = 0; i < 4; i++) {
       #pragma unroll
-      for (int j = 0; j < 8; j++) {
-        {
-          const int row = row0 + i * 16 + 0, col = col0 + j * 8 + 0;
-          if (row < d0 && col < d1) {
-            float y[2];
+      for (int part = 0; part < 2; part++) {
+        float made[4][4];
+        #pragma unroll
+        for (int j = 0; j < 4; j++) {
+          {
+            const int row = row0 + i * 16 + 0 < d0 ? row0 + i * 16 + 0 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 0 < d1 ? col0 + (part * 4 + j) * 8 + 0 : d1 - 1;
+            float m0 = f0[i * 8 + part * 4 + j][0];
             {
-              float m0 = f0[i * 8 + j][0];
-              {
-                int m3 = col + 0;
-                  const float v0 = m0;
-                  const int v1 = m3;
-                  const float v2 = b3[v1];
-                  const float v3 = (v0 + v2);
-                  const float v5 = (v3 * 0.70710677f);
-                  const float v6 = erff(v5);
-                  const float v9 = (v6 + 1.0f);
-                  const float v10 = (v3 * 0.5f);
-                  const float v11 = (v10 * v9);
-                  m0 = v11;
-              }
-              y[0] = m0;
+              int m3 = col;
+                const float v0 = m0;
+                const int v1 = m3;
+                const float v2 = b3[v1];
+                const float v3 = (v0 + v2);
+                const float v5 = (v3 * 0.70710677f);
+                const float v6 = erff(v5);
+                const float v9 = (v6 + 1.0f);
+                const float v10 = (v3 * 0.5f);
+                const float v11 = (v10 * v9);
+                m0 = v11;
             }
+            made[j][0] = m0;
+          }
+          {
+            const int row = row0 + i * 16 + 0 < d0 ? row0 + i * 16 + 0 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 1 < d1 ? col0 + (part * 4 + j) * 8 + 1 : d1 - 1;
+            float m0 = f0[i * 8 + part * 4 + j][1];
             {
-              float m0 = f0[i * 8 + j][1];
-              {
-                int m3 = col + 1;
-                  const float v0 = m0;
-                  const int v1 = m3;
-                  const float v2 = b3[v1];
-                  const float v3 = (v0 + v2);
-                  const float v5 = (v3 * 0.70710677f);
-                  const float v6 = erff(v5);
-                  const float v9 = (v6 + 1.0f);
-                  const float v10 = (v3 * 0.5f);
-                  const float v11 = (v10 * v9);
-                  m0 = v11;
-              }
-              y[1] = m0;
+              int m3 = col;
+                const float v0 = m0;
+                const int v1 = m3;
+                const float v2 = b3[v1];
+                const float v3 = (v0 + v2);
+                const float v5 = (v3 * 0.70710677f);
+                const float v6 = erff(v5);
+                const float v9 = (v6 + 1.0f);
+                const float v10 = (v3 * 0.5f);
+                const float v11 = (v10 * v9);
+                m0 = v11;
             }
-            *(u32*)(g2 + (i64)row * d10 + col) = pack_brain(y[0], y[1]);
+            made[j][1] = m0;
+          }
+          {
+            const int row = row0 + i * 16 + 8 < d0 ? row0 + i * 16 + 8 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 0 < d1 ? col0 + (part * 4 + j) * 8 + 0 : d1 - 1;
+            float m0 = f0[i * 8 + part * 4 + j][2];
+            {
+              int m3 = col;
+                const float v0 = m0;
+                const int v1 = m3;
+                const float v2 = b3[v1];
+                const float v3 = (v0 + v2);
+                const float v5 = (v3 * 0.70710677f);
+                const float v6 = erff(v5);
+                const float v9 = (v6 + 1.0f);
+                const float v10 = (v3 * 0.5f);
+                const float v11 = (v10 * v9);
+                m0 = v11;
+            }
+            made[j][2] = m0;
+          }
+          {
+            const int row = row0 + i * 16 + 8 < d0 ? row0 + i * 16 + 8 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 1 < d1 ? col0 + (part * 4 + j) * 8 + 1 : d1 - 1;
+            float m0 = f0[i * 8 + part * 4 + j][3];
+            {
+              int m3 = col;
+                const float v0 = m0;
+                const int v1 = m3;
+                const float v2 = b3[v1];
+                const float v3 = (v0 + v2);
+                const float v5 = (v3 * 0.70710677f);
+                const float v6 = erff(v5);
+                const float v9 = (v6 + 1.0f);
+                const float v10 = (v3 * 0.5f);
+                const float v11 = (v10 * v9);
+                m0 = v11;
+            }
+            made[j][3] = m0;
           }
         }
-        {
-          const int row = row0 + i * 16 + 8, col = col0 + j * 8 + 0;
-          if (row < d0 && col < d1) {
-            float y[2];
-            {
-              float m0 = f0[i * 8 + j][2];
+        #pragma unroll
+        for (int j = part * 4; j < part * 4 + 4; j++) {
+          {
+            const int row = row0 + i * 16 + 0, col = col0 + j * 8 + 0;
+            if (row < d0 && col < d1) {
+              float y[2];
               {
-                int m3 = col + 0;
-                  const float v0 = m0;
-                  const int v1 = m3;
-                  const float v2 = b3[v1];
-                  const float v3 = (v0 + v2);
-                  const float v5 = (v3 * 0.70710677f);
-                  const float v6 = erff(v5);
-                  const float v9 = (v6 + 1.0f);
-                  const float v10 = (v3 * 0.5f);
-                  const float v11 = (v10 * v9);
-                  m0 = v11;
+                float m0 = made[j - part * 4][0];
+                y[0] = m0;
               }
-              y[0] = m0;
-            }
-            {
-              float m0 = f0[i * 8 + j][3];
               {
-                int m3 = col + 1;
-                  const float v0 = m0;
-                  const int v1 = m3;
-                  const float v2 = b3[v1];
-                  const float v3 = (v0 + v2);
-                  const float v5 = (v3 * 0.70710677f);
-                  const float v6 = erff(v5);
-                  const float v9 = (v6 + 1.0f);
-                  const float v10 = (v3 * 0.5f);
-                  const float v11 = (v10 * v9);
-                  m0 = v11;
+                float m0 = made[j - part * 4][1];
+                y[1] = m0;
               }
-              y[1] = m0;
+              *(u32*)(g2 + (i64)row * d10 + col) = pack_brain(y[0], y[1]);
             }
-            *(u32*)(g2 + (i64)row * d10 + col) = pack_brain(y[0], y[1]);
+          }
+          {
+            const int row = row0 + i * 16 + 8, col = col0 + j * 8 + 0;
+            if (row < d0 && col < d1) {
+              float y[2];
+              {
+                float m0 = made[j - part * 4][2];
+                y[0] = m0;
+              }
+              {
+                float m0 = made[j - part * 4][3];
+                y[1] = m0;
+              }
+              *(u32*)(g2 + (i64)row * d10 + col) = pack_brain(y[0], y[1]);
+            }
           }
         }
       }

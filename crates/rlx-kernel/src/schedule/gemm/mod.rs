@@ -10,7 +10,7 @@
 //! | `tiled` | the same, from strips that the workgroup loads together into its memory |
 //! | `wide` | few rows, and columns, or steps of the sum, that are read by one access |
 //!
-//! Every result is one chain of sums in order of `k` that starts at 0, so all variants give the same bits. Another form, [`gemv`], divides the sum,
+//! Every result is one chain of sums in order of `k` that starts at 0, so all variants give the same bits. Another form, `gemv`, divides the sum,
 //! and is taken only where other bits are allowed.
 
 mod direct;
