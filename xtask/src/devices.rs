@@ -96,12 +96,19 @@ const SHOWN: &[Shown] = {
     ]
 };
 
+/// What was run by hand, on machines that the suites do not have: when, and where it is written down.
+const BY_HAND: &[(Device, Evidence, &str)] = &[(
+    Device::Cuda,
+    Evidence::Hardware,
+    "one H100, by hand on 2026-11-26: node cases, part of the contract, models ([performance.md](performance.md#on-an-h100))",
+)];
+
 const INTRODUCTION: &str = "\
 # Devices
 
 Made by `cargo xtask docs` from the suites of the test command and their recorded results; do not edit. What the suites do is in [testing.md](testing.md).
 
-Each cell names what was done and the suite that does it: with every run of the test command, or on the date of its last recorded run. “Not tested” means what it says: the code
+Each cell names what was done and the suite that does it: with every run of the test command, or on the date of its last recorded run; what was run by hand says so. “Not tested” means what it says: the code
 may be complete and still be wrong there.
 ";
 
@@ -169,8 +176,9 @@ fn counted(records: &Records) -> String {
 
 fn cell(device: Device, evidence: Evidence, records: &Records) -> String {
     let here = SHOWN.iter().filter(|s| s.device == device && s.evidence == evidence);
-    let parts: Vec<String> =
-        here.filter_map(|s| Some(format!("{} ({})", s.what, when(s.suite, records)?))).collect();
+    let by_suites = here.filter_map(|s| Some(format!("{} ({})", s.what, when(s.suite, records)?)));
+    let by_hand = BY_HAND.iter().filter(|(of, kind, _)| (*of, *kind) == (device, evidence));
+    let parts: Vec<String> = by_suites.chain(by_hand.map(|(.., what)| (*what).to_owned())).collect();
     if parts.is_empty() { "not tested".to_owned() } else { parts.join("; ") }
 }
 
