@@ -1,5 +1,5 @@
 //! What tests of backends share: graphs and models run and compared ([`compile`], [`run`], [`disagreement`], [`compile_model`],
-//! [`golden`]), every op and random graphs against the oracle ([`OpCases`], [`random_graphs`]), and, as checks, [`faults`] that every
+//! [`golden`]), every op and random graphs against the oracle ([`OpCases`], [`random_graphs`]), times of steps ([`timing`]), and, as checks, [`faults`] that every
 //! backend must report and what it must reject.
 //!
 //! Anybody can make a module and hand any bytes to an executable, in safe code. A backend gives an error or a result for
@@ -7,6 +7,7 @@
 
 mod agreement;
 pub mod faults;
+pub mod timing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -51,6 +51,24 @@ fn a_driver_without_its_compiler_says_so() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// What NVRTC loads by its name alone is loaded from beside it, so that it need not be where the system's loader looks.
+#[test]
+fn what_a_library_needs_is_loaded_from_beside_it() {
+    let folder = fake_folder().with_file_name(format!("beside-{}", std::process::id()));
+    let built = fake_folder().join(DRIVERS[0]).canonicalize().unwrap();
+    link(&built, &folder, DRIVERS).unwrap();
+    // A copy: the system names what is loaded by its own file.
+    let beside = folder.join("libnvrtc-builtins.so.99.0");
+    std::fs::copy(&built, &beside).unwrap();
+    let is_loaded =
+        || std::fs::read_to_string("/proc/self/maps").unwrap().contains("libnvrtc-builtins.so.99.0");
+    assert!(!is_loaded());
+    let options = Options { folders: vec![folder.clone()], ordinal: 0, blas: false };
+    SimtBackend::new(Device::Cuda).with_options(options).probe().unwrap();
+    assert!(is_loaded());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// The fake driver with NVRTC itself, from the folder of its Python package that `RLX_NVRTC` names: what it makes of a kernel comes as
 /// far as the driver, which takes code objects of the fake compiler alone.
 #[test]
