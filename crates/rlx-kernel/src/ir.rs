@@ -300,24 +300,19 @@ pub const WIDTHS: [usize; 2] = [4, 8];
 /// elsewhere each is accessed by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WideAccess {
-    /// Elements of 32 bits of buffers that are only read.
-    ReadWords,
+    /// Elements of 32 bits.
+    Words,
     /// Elements of 32 bits and floats of 16.
     All,
 }
 
 impl WideAccess {
-    /// Whether elements of a type are read together, of a buffer that is only read or of another one.
-    pub fn reads(self, dtype: DType, only_read: bool) -> bool {
+    /// Whether elements of a type are read, and written, together.
+    pub fn has(self, dtype: DType) -> bool {
         match self {
-            WideAccess::ReadWords => dtype.bits() == 32 && only_read,
+            WideAccess::Words => dtype.bits() == 32,
             WideAccess::All => WideAccess::is_known(dtype),
         }
-    }
-
-    /// Whether elements of a type are written together.
-    pub fn writes(self, dtype: DType) -> bool {
-        self == WideAccess::All && WideAccess::is_known(dtype)
     }
 
     /// Whether any language accesses several elements of a type together.

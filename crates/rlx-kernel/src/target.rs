@@ -52,7 +52,7 @@ impl TypeSupport {
         narrow: false,
         int16: false,
         math: false,
-        wide: WideAccess::ReadWords,
+        wide: WideAccess::Words,
         nan_order: true,
     };
     /// What WGSL has with the extension for 16-bit integers.
@@ -139,9 +139,9 @@ impl KernelTarget {
     /// # Errors
     /// Why no schedule takes it, where that is known without making a kernel.
     pub fn variants(&self, step: &StepDesc) -> Scheduled<Vec<Variant>> {
-        let mut variants = schedule::variants(step)?;
-        let together = self.types.wide == WideAccess::All;
-        variants.retain(|variant| together || !variant.computes_neighbours());
+        let mut variants = schedule::variants(step, self.is_processor)?;
+        let together = self.is_processor || self.types.wide == WideAccess::All;
+        variants.retain(|variant| together || !variant.accesses_neighbours());
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
             let own = match self.is_processor {
@@ -284,11 +284,12 @@ pub fn grid(groups: i64, max: u32) -> Option<(u32, u32)> {
     (rows <= max).then(|| (groups.div_ceil(rows) as u32, rows as u32))
 }
 
-/// Which variant a processor takes unmeasured: one without workgroup memory, and for few rows one that reads several elements at once.
+/// Which variant a processor takes unmeasured: a matmul without workgroup memory, and for few rows one that reads several elements at once; of steps that go by
+/// elements one whose invocations have neighbours.
 fn processors_own(variants: &[Variant]) -> Option<usize> {
     match variants.first()?.uses_workgroup_memory() {
         true => variants.iter().position(|variant| !variant.uses_workgroup_memory()),
-        false => variants.iter().position(|variant| variant.reads_neighbours()),
+        false => variants.iter().position(|v| v.reads_neighbours() || v.computes_neighbours()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use common::{native, shorts, try_module, words};
+use common::{native, processor, shorts, try_module, words};
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape};
 use rlx_kernel::KernelTarget;
@@ -132,6 +132,9 @@ fn add_models(table: &mut Table) {
         let dims = golden.binding();
         if !add(table, (&model.name, &graph), &[words()], &dims, Precision::F32) {
             println!("{}: not computed on these devices", model.name);
+        }
+        if model.name == "gpt2_cached" {
+            assert!(add(table, (&model.name, &graph), &[processor()], &dims, Precision::F32));
         }
         for (precision, suffix) in [(Precision::F16, "f16"), (Precision::BF16, "bf16")] {
             if ["bert_dynamic", "digits"].contains(&model.name.as_str()) {

@@ -155,7 +155,7 @@ fn neighbours_read_together_change_no_bit() {
                 any = true;
                 for kernel in kernels(&module, &target, variant) {
                     assert!(reads_together(&kernel), "{name}\n{what}");
-                    if target.types.wide == WideAccess::ReadWords && seen[name] < 20 {
+                    if target.types.wide == WideAccess::Words && seen[name] < 20 {
                         parses(&kernel);
                     }
                 }

@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use common::{apple, native, try_module, words};
+use common::{apple, native, processor, try_module, words};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, difference, tolerance};
@@ -15,7 +15,7 @@ use rlx_kernel::build::Builder;
 use rlx_kernel::emulate::emulate;
 use rlx_kernel::interp::{Binding, Executable, Pools, dispatch};
 use rlx_kernel::ir::{Access, Stmt};
-use rlx_kernel::render::{cuda, hip, msl};
+use rlx_kernel::render::{WgslOptions, cuda, hip, msl, wgsl};
 use rlx_kernel::{Kernel, KernelTarget, Launches, TypeSupport, compile_step, step_variants, verify::verify};
 
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -89,10 +89,27 @@ fn case(gen_: &mut Gen) -> (Graph, Bindings) {
     (g, values)
 }
 
-fn bits(module: &Arc<LirModule>, target: &KernelTarget, wide: bool, values: &Bindings) -> Vec<u8> {
+/// Which elements the invocations of a step's kernel have.
+#[derive(Clone, Copy, PartialEq)]
+enum Elements {
+    Single,
+    Together,
+    InTurn,
+}
+
+impl Elements {
+    fn of(variant: &str) -> Self {
+        match (variant.matches('x').count(), variant.contains('s')) {
+            (2, _) => Elements::Together,
+            (_, true) => Elements::InTurn,
+            _ => Elements::Single,
+        }
+    }
+}
+
+fn bits(module: &Arc<LirModule>, target: &KernelTarget, elements: Elements, values: &Bindings) -> Vec<u8> {
     let choose = |variants: &[String]| {
-        let is = |name: &String| name.matches('x').count() == 2;
-        variants.iter().position(|name| is(name) == wide).unwrap_or(0)
+        variants.iter().position(|name| Elements::of(name) == elements).unwrap_or_default()
     };
     let executable = Executable::choosing(Arc::clone(module), target, choose).unwrap();
     executable.run(values).unwrap_or_else(|e| panic!("{e}"))[0].encode()
@@ -108,33 +125,46 @@ fn together(kernel: &Kernel) -> [bool; 2] {
     found
 }
 
+/// WGSL that a compiler takes, with numbers of 64 bits or without.
+fn parses(kernel: &Kernel) {
+    for long_words in [false, true] {
+        let text = wgsl(kernel, WgslOptions { long_words, ..Default::default() }).unwrap();
+        naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}", e.emit_to_string(&text)));
+    }
+}
+
 #[test]
 fn neighbours_computed_together_change_no_bit() {
     let (mut gen_, mut seen) = (Gen::new(31), HashMap::new());
     for _ in 0..500 {
         let (graph, values) = case(&mut gen_);
         let oracle = oracle::evaluate(&graph, &values).unwrap();
-        let target = [native, apple][gen_.size(0..=1)]();
+        let target = [native, apple, processor][gen_.size(0..=2)]();
         let module = try_module(&graph, &target).unwrap();
         for step in &module.steps {
             for (variant, name) in step_variants(step, &module, &target).unwrap().iter().enumerate() {
                 for launch in compile_step(step, &module, &target, variant).unwrap() {
                     let [_, written] = together(&launch.kernel);
-                    let is_wide = name.matches('x').count() == 2;
-                    assert_eq!(written, is_wide, "{name}\n{graph}");
+                    assert_eq!(written, Elements::of(name) == Elements::Together, "{name}\n{graph}");
+                    if written && target.is_processor {
+                        parses(&launch.kernel);
+                    }
                     *seen.entry((target.name.clone(), name.clone())).or_insert(0) += 1;
                 }
             }
         }
-        let (one, wide) = (bits(&module, &target, false, &values), bits(&module, &target, true, &values));
-        assert!(one == wide, "{} has other bits\n{graph}", target.name);
+        let [single, together, in_turn] = [Elements::Single, Elements::Together, Elements::InTurn]
+            .map(|elements| bits(&module, &target, elements, &values));
+        assert!(single == together && single == in_turn, "{} has other bits\n{graph}", target.name);
         let first = Executable::new(Arc::clone(&module), &target).unwrap().run(&values).unwrap();
         let dtype = graph.shape(graph.outputs[0]).dtype();
         assert_eq!(difference(&oracle[0], &first[0], tolerance(dtype)), None, "{}\n{graph}", target.name);
     }
-    for (target, name) in [("native", "map256x1x4"), ("native", "map256x1x8"), ("apple", "map256x1x8")] {
+    let of_processors = ["map64x1x4", "map64x1x8", "map64s8"].map(|name| ("processor", name));
+    let of_others = [("native", "map256x1x4"), ("native", "map256x1x8"), ("apple", "map256x1x8")];
+    for (target, name) in of_others.into_iter().chain(of_processors) {
         let count = seen.get(&(target.to_owned(), name.to_owned()));
-        assert!(count.is_some_and(|&n| n >= 10), "{target} {name}: {seen:?}");
+        assert!(count.is_some_and(|&n| n >= 5), "{target} {name}: {seen:?}");
     }
 }
 
@@ -165,8 +195,15 @@ fn they_are_taken_where_rows_are_whole_accesses() {
     assert_eq!(
         first([197, 768], DType::F32, false, &words()),
         "map64x1",
-        "a language that writes one by one"
+        "a GPU's language that has no floats of 16 bits"
     );
+    let of_processor = |dims, dtype, transposed| first(dims, dtype, transposed, &processor());
+    assert_eq!(of_processor([197, 768], DType::F32, false), "map64x1x8");
+    assert_eq!(of_processor([4, 764], DType::F32, false), "map64x1x4", "few elements, too");
+    assert_eq!(of_processor([197, 767], DType::F32, false), "map64s8", "rows begin anywhere");
+    assert_eq!(of_processor([197, 768], DType::F32, true), "map64s8", "neighbours are apart");
+    assert_eq!(of_processor([197, 768], DType::BF16, false), "map64s8", "elements share words");
+    assert_eq!(of_processor([768, 3], DType::F32, false), "map64x1", "short rows");
 }
 
 #[test]
@@ -194,13 +231,14 @@ fn kernels_that_write_together_come_back_from_bytes_and_have_text() {
 
 #[test]
 fn where_they_begin_and_how_many_they_are_is_checked() {
-    let kernel = |access: Access, first: i32, count: usize| {
+    let kernel_of = |dtype: DType, access: Access, first: i32, count: usize| {
         let mut b = Builder::new("writer", 1);
-        let y = b.buffer("y", DType::F32, access);
+        let y = b.buffer("y", dtype, access);
         let (at, one) = (b.int(first), b.number(rlx_kernel::ir::Ty::F32, 1.0));
         b.store_wide(y, at, vec![one; count]);
         b.finish()
     };
+    let kernel = |access: Access, first: i32, count: usize| kernel_of(DType::F32, access, first, count);
     let run_as = |kernel: Kernel| {
         verify(&kernel).unwrap();
         let mut pools = Pools(vec![vec![0; 64]]);
@@ -212,9 +250,11 @@ fn where_they_begin_and_how_many_they_are_is_checked() {
         (0..16).map(|i| (first..first + count).contains(&i)).collect::<Vec<bool>>()
     };
     assert_eq!((run(4, 4).unwrap(), run(8, 8).unwrap()), (are(4, 4), are(8, 8)));
-    // A language that writes one by one.
-    let one_by_one = emulate(&kernel(Access::Write, 4, 4), TypeSupport::WGSL).unwrap();
-    assert_eq!((together(&one_by_one), run_as(one_by_one).unwrap()), ([false; 2], are(4, 4)));
+    // Words are written together in every language, and halves one by one where they share words.
+    let words = emulate(&kernel(Access::Write, 4, 4), TypeSupport::WGSL).unwrap();
+    assert_eq!((together(&words), run_as(words).unwrap()), ([false, true], are(4, 4)));
+    let halves = emulate(&kernel_of(DType::F16, Access::Write, 4, 4), TypeSupport::WGSL).unwrap();
+    assert_eq!((together(&halves), run_as(halves).unwrap()), ([false; 2], are(2, 2)));
     assert!(run(4, 8).unwrap_err().to_string().contains("together from number 4"));
     assert!(run(16, 4).unwrap_err().to_string().contains("of 16 f32 elements"));
     assert!(verify(&kernel(Access::Write, 0, 3)).unwrap_err().to_string().contains("3 elements"));

@@ -262,7 +262,7 @@ impl Emulator<'_> {
     fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value) {
         let index = self.one(index);
         let &BufferDecl { dtype, access, .. } = &self.old.buffers[buffer.index()];
-        if self.types.wide.reads(dtype, access == Access::Read) {
+        if access != Access::Atomic && self.types.wide.has(dtype) {
             let read = self.b.load_wide(buffer, index, values.len());
             for (v, read) in values.iter().zip(read) {
                 self.values[v.index()] = Some(Rep::One(read));
@@ -291,7 +291,7 @@ impl Emulator<'_> {
     /// Neighbouring words of a buffer that has other elements, from one on whose number is a multiple of how many they are.
     fn words(&mut self, buffer: Buffer, first: Value, count: usize) -> Vec<Value> {
         let only_read = self.old.buffers[buffer.index()].access == Access::Read;
-        if WIDTHS.contains(&count) && self.types.wide.reads(DType::U32, only_read) {
+        if WIDTHS.contains(&count) && only_read && self.types.wide.has(DType::U32) {
             return self.b.load_wide(buffer, first, count);
         }
         let word = |i: usize| {
@@ -304,7 +304,7 @@ impl Emulator<'_> {
 
     fn store_wide(&mut self, buffer: Buffer, index: Value, values: &[Value]) -> Scheduled<()> {
         let index = self.one(index);
-        if self.types.wide.writes(self.old.buffers[buffer.index()].dtype) {
+        if self.types.wide.has(self.old.buffers[buffer.index()].dtype) {
             let values = values.iter().map(|&v| self.one(v)).collect();
             self.b.store_wide(buffer, index, values);
             return Ok(());

@@ -247,8 +247,13 @@ impl Dialect for Wgsl<'_> {
         Ok(wide.lines(values, ty, &read))
     }
 
-    fn store_wide(&self, _: Buffer, _: &str, _: &[String]) -> Result<Vec<String>> {
-        reject(self.kernel, "WGSL", "store of several elements")
+    fn store_wide(&self, buffer: Buffer, index: &str, values: &[String]) -> Result<Vec<String>> {
+        let Some(wide) = self.wide[buffer.index()] else {
+            return reject(self.kernel, "WGSL", "access to several elements of such a buffer");
+        };
+        let ty = self.ty(Ty::of(self.kernel.buffers[buffer.index()].dtype));
+        let written = |part: usize| self.at(buffer, &wide.place(index, part));
+        Ok(wide.stores(values, ty, &written))
     }
 
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {

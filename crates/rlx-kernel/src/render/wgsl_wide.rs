@@ -1,12 +1,13 @@
-//! Neighbouring elements that WGSL reads by one access: their buffer is an array of vectors.
+//! Neighbouring elements that WGSL reads, or writes, by one access: their buffer is an array of vectors.
 //!
 //! ```text
-//! v7: f32, v8: f32, v9: f32, v10: f32 = load b1[v6..]
+//! v7: f32, v8: f32, v9: f32, v10: f32 = load b1[v6..]          b2[v6..] = v7, v8, v9, v10
 //!
-//! var<storage, read> b1: array<vec4<f32>>;         let q7 = b1[v6 >> 2u]; let v7: f32 = q7[0]; …
+//! var<storage, read> b1: array<vec4<f32>>;                     var<storage, read_write> b2: array<vec4<f32>>;
+//! let q7 = b1[v6 >> 2u]; let v7: f32 = q7[0]; …                b2[v6 >> 2u] = vec4<f32>(v7, v8, v9, v10);
 //! ```
 //!
-//! A software driver may read every element of a vector by itself, with a look at the bounds and at whether its lane is active. There eight elements
+//! A software driver may access every element of a vector by itself, with a look at the bounds and at whether its lane is active. There eight elements
 //! are four numbers of 64 bits, whose halves are taken apart in registers.
 
 use crate::ir::{Access, Inst, Kernel, Stmt, Value};
@@ -25,16 +26,16 @@ pub(super) fn widths(kernel: &Kernel, long: bool) -> Vec<Option<Wide>> {
     let mut wide = vec![None; kernel.buffers.len()];
     let mut short = vec![!long; kernel.buffers.len()];
     kernel.for_each_stmt(&mut |s| match s {
-        Stmt::LoadWide { values, buffer, .. } => {
+        Stmt::LoadWide { values, buffer, .. } | Stmt::StoreWide { values, buffer, .. } => {
             wide[buffer.index()] = Some(Wide::Long);
             short[buffer.index()] |= values.len() % 8 != 0;
         }
-        Stmt::Let(_, Inst::Load(buffer, _)) => short[buffer.index()] = true,
+        Stmt::Let(_, Inst::Load(buffer, _)) | Stmt::Store { buffer, .. } => short[buffer.index()] = true,
         _ => {}
     });
-    let reads = |i: usize| kernel.buffers[i].access == Access::Read && kernel.buffers[i].dtype.bits() == 32;
+    let can = |i: usize| kernel.buffers[i].access != Access::Atomic && kernel.buffers[i].dtype.bits() == 32;
     let kind = |(i, wide): (usize, Option<Wide>)| {
-        let wide = wide.filter(|_| reads(i))?;
+        let wide = wide.filter(|_| can(i))?;
         Some(if short[i] { Wide::Four } else { wide })
     };
     wide.into_iter().enumerate().map(kind).collect()
@@ -86,5 +87,23 @@ impl Wide {
             }
         }
         lines
+    }
+
+    /// Statements that write `values`, of type `ty`, to the places in the array that `written` gives of each part.
+    pub fn stores(self, values: &[String], ty: &str, written: &dyn Fn(usize) -> String) -> Vec<String> {
+        let store = |(part, values): (usize, &[String])| {
+            let place = written(part);
+            match self {
+                Wide::Four => format!("{place} = vec4<{ty}>({});", values.join(", ")),
+                Wide::Long => {
+                    let half = |of: usize| {
+                        let own: Vec<&str> = values.iter().skip(of).step_by(2).map(String::as_str).collect();
+                        format!("vec4<u64>(bitcast<vec4<u32>>(vec4<{ty}>({})))", own.join(", "))
+                    };
+                    format!("{place} = {} | ({} << vec4<u32>(32u));", half(0), half(1))
+                }
+            }
+        };
+        values.chunks(self.elements()).enumerate().map(store).collect()
     }
 }

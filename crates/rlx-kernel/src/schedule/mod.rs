@@ -21,6 +21,7 @@
 //! other bits besides ([`few_rows`](fn@few_rows)).
 
 mod body;
+mod collapsed;
 mod conv_parts;
 pub mod conv_pool;
 pub(crate) mod cx;
@@ -35,6 +36,7 @@ pub mod matmul;
 pub mod matmul_blocks;
 mod matmul_operand;
 mod matmul_parts;
+mod neighbours;
 pub(crate) mod packed;
 pub mod reduce;
 pub mod rows;

@@ -9,7 +9,7 @@ use std::fmt;
 use rlx_ir::Op;
 
 use super::gemm::{self, GemmVariant};
-use super::map::{self, Spread};
+use super::map::{self, Each, Spread};
 use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks, rows};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
@@ -38,9 +38,14 @@ impl Variant {
         matches!(self, Variant::Gemm(gemm, _) if gemm.reads_neighbours())
     }
 
-    /// Whether it computes several neighbours of a result at once, element by element.
+    /// Whether an invocation computes several neighbours of a result, element by element.
     pub fn computes_neighbours(self) -> bool {
-        matches!(self, Variant::Map(spread) if spread.width > 1)
+        matches!(self, Variant::Map(spread) if !matches!(spread.each, Each::Apart(_)))
+    }
+
+    /// Whether it computes several neighbours of a result, and accesses them together.
+    pub fn accesses_neighbours(self) -> bool {
+        matches!(self, Variant::Map(Spread { each: Each::Together(_), .. }))
     }
 
     /// Whether it has many invocations for each row.
@@ -72,13 +77,13 @@ impl fmt::Display for Variant {
     }
 }
 
-/// The variants of a step, on a device of any size; at least one.
+/// The variants of a step, on a device of any size, which is a processor that runs kernels or is none; at least one.
 ///
 /// # Errors
 /// Why no schedule takes it, where that is known without making a kernel.
-pub fn variants(step: &StepDesc) -> Scheduled<Vec<Variant>> {
+pub fn variants(step: &StepDesc, is_processor: bool) -> Scheduled<Vec<Variant>> {
     let Some(anchor) = anchor_of(step)? else {
-        return Ok(map::spreads(step).into_iter().map(Variant::Map).collect());
+        return Ok(map::spreads(step, is_processor).into_iter().map(Variant::Map).collect());
     };
     let problem = match &anchor.op {
         Op::MatMul => matmul::gemm(step, anchor)?,

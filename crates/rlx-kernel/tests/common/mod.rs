@@ -26,6 +26,11 @@ pub fn shorts() -> KernelTarget {
     KernelTarget { types: TypeSupport::WGSL_INT16, ..KernelTarget::full("shorts") }
 }
 
+/// A processor that runs kernels with 32-bit types only.
+pub fn processor() -> KernelTarget {
+    KernelTarget { is_processor: true, name: "processor".into(), ..words() }
+}
+
 /// A device with Metal's types and limits.
 pub fn apple() -> KernelTarget {
     let limits = DeviceLimits {

@@ -120,7 +120,7 @@ impl StepSums<'_> {
     /// The kernel that adds up the parts.
     fn join(&self, count: Extent) -> Scheduled<PartLaunch<Kernel>> {
         let joined = self.joined(count)?;
-        let variant = variants(&joined.step)?.first().copied();
+        let variant = variants(&joined.step, false)?.first().copied();
         let variant = variant.ok_or_else(|| Unscheduled("no variants".to_owned()))?;
         let mut launches = schedule(&joined.step, variant)?;
         let (Some(launch), true) = (launches.pop(), launches.is_empty()) else {

@@ -1,0 +1,185 @@
+//! Invocations that compute several neighbours along the last dimension of a map: the place of the first one is found once, so that indices are divided by
+//! dimensions once for all of them.
+//!
+//! ```text
+//! x [4, 64] + y [64], into a part of [4, 80]
+//!
+//! four neighbours together                          up to eight in turn
+//!
+//! row, at = i / 16, i % 16 * 4                      row, at = i / 8, i % 8 * 8
+//! a, b, c, d = x[64 row + at ..]                    for j in at .. at + min(64 - at, 8)
+//! e, f, g, h = y[at ..]                                 z[80 row + j] = x[64 row + j] + y[j]
+//! z[80 row + at ..] = a + e, b + f, c + g, d + h
+//! ```
+//!
+//! *Together* each access has all neighbours, so all of them must be there. For GPUs, of which invocations beside each other should access what is beside each
+//! other, it is the only choice. *In turn* is for processors that run kernels: they access each element of an invocation by itself, wherever it is, and have
+//! no instruction that divides several integers.
+
+use rlx_ir::op::{Activation, BinaryOp};
+use rlx_ir::{Extent, Op};
+
+use super::collapsed::{Along, Collapsed};
+use super::cx::{Arg, Cx};
+use super::map::Each;
+use super::{Scheduled, StepDesc, reject};
+use crate::ir::Value;
+
+/// Bytes that a processor accesses together for an invocation.
+const BYTES: usize = 32;
+
+/// How many neighbours an invocation computes in turn.
+const IN_TURN: i32 = 8;
+
+/// Rows of fewer elements are not worth a loop.
+const WORTH_A_LOOP: i64 = 4;
+
+/// The most nodes of a body that is written once for each neighbour.
+const MOST_REPEATED: usize = 12;
+
+/// The neighbours that an invocation of a processor that runs kernels may have; the first is taken unmeasured.
+pub(super) fn of_processors(step: &StepDesc, collapsed: Option<&Collapsed>) -> Vec<Each> {
+    let dims = collapsed.map(|space| &space.dims[..]).or(step.outputs.first().map(|o| &o.view.dims[..]));
+    let together = collapsed.filter(|_| is_short(step)).and_then(|space| space.together(step, BYTES));
+    let in_turn = dims.and_then(count_in_turn);
+    together.map(Each::Together).into_iter().chain(in_turn.map(Each::InTurn)).collect()
+}
+
+/// How many neighbours an invocation may compute in turn, in a space of these dimensions; none where nothing is divided, or rows are short.
+fn count_in_turn(dims: &[Extent]) -> Option<i32> {
+    let several = dims.iter().filter(|&&d| d != Extent::Const(1)).count() > 1;
+    let is_long = dims.last()?.as_const().is_none_or(|d| d >= WORTH_A_LOOP);
+    (several && is_long).then_some(IN_TURN)
+}
+
+/// Whether an element is of 32 bits, as all languages access several of, and takes few instructions.
+fn is_short(step: &StepDesc) -> bool {
+    let nodes = step.graph.nodes();
+    let mut operands = step.inputs.iter().chain(&step.outputs);
+    operands.all(|o| o.dtype.bits() == 32)
+        && nodes.len() <= MOST_REPEATED
+        && nodes.iter().all(|node| takes_few_instructions(&node.op))
+}
+
+fn takes_few_instructions(op: &Op) -> bool {
+    use Activation as A;
+    use BinaryOp as B;
+    match op {
+        Op::Input { .. } | Op::Cast { .. } | Op::Compare(_) | Op::Where => true,
+        Op::Binary(op) => matches!(op, B::Add | B::Sub | B::Mul | B::Div | B::Max | B::Min),
+        Op::Activation(op) => matches!(op, A::Relu | A::Neg | A::Abs),
+        _ => false,
+    }
+}
+
+/// How many groups of up to `size` neighbours along the last dimension there are in each.
+fn grouped(dims: &[Extent], size: i64) -> Vec<Extent> {
+    let mut counts = dims.to_vec();
+    if let Some(last) = counts.last_mut() {
+        *last = last.ceil_div(size);
+    }
+    counts
+}
+
+/// Runs `f` in one invocation for each group of up to `size` neighbours, with the index of its first one. Gives how many invocations there are.
+fn for_groups(
+    cx: &mut Cx<'_>,
+    dims: &[Extent],
+    size: i32,
+    f: impl FnOnce(&mut Cx<'_>, Vec<Value>) -> Scheduled<()>,
+) -> Scheduled<Extent> {
+    let counts = grouped(dims, i64::from(size));
+    let sizes = cx.sizes("group", &counts);
+    let n = cx.product(&sizes);
+    let i = cx.b.global_id();
+    let inside = cx.b.lt(i, n);
+    cx.if_then(inside, |cx| {
+        let mut first = cx.unflatten(i, &sizes);
+        if let Some(last) = first.last_mut() {
+            let times = cx.b.int(size);
+            *last = cx.b.mul(*last, times);
+        }
+        f(cx, first)
+    })?;
+    Ok(counts.iter().fold(Extent::Const(1), |n, &d| n * d))
+}
+
+/// Each invocation has up to `most` neighbours along the last dimension, and computes one after the other. Gives how many invocations there are.
+pub(super) fn in_turn(cx: &mut Cx<'_>, dims: &[Extent], most: i32) -> Scheduled<Extent> {
+    let Some(&last) = dims.last() else { return reject("neighbours of a single element") };
+    let size = cx.size("row", last);
+    for_groups(cx, dims, most, |cx, mut index| {
+        let axis = index.len() - 1;
+        let (from, most) = (index[axis], cx.b.int(most));
+        let left = cx.b.sub(size, from);
+        let count = cx.b.min(left, most);
+        let to = cx.b.add(from, count);
+        cx.for_step((from, to, 1), |cx, at| {
+            index[axis] = at;
+            cx.store_results(&index)
+        })
+    })
+}
+
+/// Each invocation has neighbours along the last dimension of a collapsed space, of which all or none are there. Gives how many invocations there are.
+pub(super) fn together(
+    cx: &mut Cx<'_>,
+    collapsed: Option<&Collapsed>,
+    dims: &[Extent],
+    width: usize,
+) -> Scheduled<Extent> {
+    let Some(space) = collapsed else { return reject("neighbours of a body that moves elements") };
+    for_groups(cx, dims, width as i32, |cx, first| {
+        let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
+        read_together(cx, space, &places);
+        store_together(cx, space, &places)
+    })
+}
+
+/// The index of the element that is `away` behind another one.
+fn neighbour(cx: &mut Cx<'_>, first: &[Value], away: usize) -> Vec<Value> {
+    let mut index = first.to_vec();
+    if let Some(last) = index.last_mut() {
+        let away = cx.b.int(away as i32);
+        *last = cx.b.add(*last, away);
+    }
+    index
+}
+
+/// Reads every input at these places, which are neighbours: by one access, once where all of them are one element, or one by one.
+fn read_together(cx: &mut Cx<'_>, space: &Collapsed, places: &[Vec<Value>]) {
+    let inputs: Vec<_> = cx.graph().inputs().map(|node| node.id).collect();
+    for (number, id) in inputs.into_iter().enumerate() {
+        let arg = Arg::Input(number);
+        let values = match space.along(cx.step, arg, places.len()) {
+            Along::Together => {
+                let place = cx.place(arg);
+                let at = cx.address(&place, &places[0]);
+                cx.b.load_wide(place.buffer, at, places.len())
+            }
+            Along::Same => vec![cx.load(arg, &places[0]); places.len()],
+            Along::Apart => places.iter().map(|index| cx.load(arg, index)).collect(),
+        };
+        for (index, value) in places.iter().zip(values) {
+            cx.bind(id, index, value);
+        }
+    }
+}
+
+/// Computes every result at these places, and writes them as [`read_together`] reads.
+fn store_together(cx: &mut Cx<'_>, space: &Collapsed, places: &[Vec<Value>]) -> Scheduled<()> {
+    let outputs = cx.graph().outputs.clone();
+    let of = |cx: &mut Cx<'_>, id| places.iter().map(|index| cx.element(id, index)).collect();
+    let values: Vec<Vec<Value>> = outputs.iter().map(|&id| of(cx, id)).collect::<Scheduled<_>>()?;
+    for (k, values) in values.into_iter().enumerate() {
+        let arg = Arg::Output(k);
+        if space.along(cx.step, arg, places.len()) == Along::Together {
+            let place = cx.place(arg);
+            let at = cx.address(&place, &places[0]);
+            cx.b.store_wide(place.buffer, at, values);
+        } else {
+            places.iter().zip(values).for_each(|(index, value)| cx.store(arg, index, value));
+        }
+    }
+    Ok(())
+}
