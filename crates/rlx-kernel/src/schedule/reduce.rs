@@ -18,6 +18,10 @@ use crate::ir::{BinOp, Const, Inst, Shared, Ty, Value, Var};
 /// Invocations of a workgroup.
 pub(super) const WORKGROUP: u32 = 64;
 
+/// How many parts an invocation joins before it waits for others. It and [`WORKGROUP`] are powers of two.
+const JOINED: u32 = 8;
+const _: () = assert!(JOINED.is_power_of_two() && WORKGROUP.is_power_of_two());
+
 /// Rows of at most this many elements are done by one invocation.
 const SHORT_ROW: i64 = 32;
 
@@ -232,21 +236,35 @@ pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane:
     join_stored(b, combine, parts, lane)
 }
 
-/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations.
+/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations. Of a tree that halves them, an invocation does several levels
+/// without waiting for others: fewer barriers, the same sums.
+///
+/// ```text
+/// invocation i < 8    ((p[i] + p[i + 32]) + (p[i + 16] + p[i + 48])) + ((p[i + 8] + p[i + 40]) + (p[i + 24] + p[i + 56]))
+/// invocation 0        the same of the first eight
+/// ```
 pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane: Value) -> Value {
     b.barrier();
-    let mut half = WORKGROUP as i32 / 2;
-    while half > 0 {
-        let width = b.int(half);
+    let mut left = WORKGROUP;
+    while left > 1 {
+        let together = left.min(JOINED);
+        left /= together;
+        let width = b.int(left as i32);
         let active = b.lt(lane, width);
         b.if_then(active, |b| {
-            let other = b.add(lane, width);
-            let (x, y) = (b.load_shared(parts, lane), b.load_shared(parts, other));
-            let v = combine.join(b, x, y);
-            b.store_shared(parts, lane, v);
+            let load = |k: u32, b: &mut Builder| {
+                let away = b.int((k * left) as i32);
+                let at = b.add(lane, away);
+                b.load_shared(parts, at)
+            };
+            let mut own: Vec<Value> = (0..together).map(|k| load(k, b)).collect();
+            while own.len() > 1 {
+                let others = own.split_off(own.len() / 2);
+                own = own.into_iter().zip(others).map(|(x, y)| combine.join(b, x, y)).collect();
+            }
+            b.store_shared(parts, lane, own[0]);
         });
         b.barrier();
-        half /= 2;
     }
     let zero = b.int(0);
     let total = b.load_shared(parts, zero);
@@ -287,4 +305,49 @@ pub fn running(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
         })
     })
     .map(|groups| vec![cx.finish(groups)])
+}
+
+#[cfg(test)]
+mod tests {
+    use rlx_ir::testing::Gen;
+
+    use super::*;
+    use crate::interp::{Binding, Pools, dispatch};
+    use crate::ir::Access;
+
+    /// What a tree that halves its parts gives.
+    fn halved(mut parts: Vec<f32>) -> f32 {
+        while parts.len() > 1 {
+            let half = parts.len() / 2;
+            parts = (0..half).map(|i| parts[i] + parts[i + half]).collect();
+        }
+        parts[0]
+    }
+
+    #[test]
+    fn parts_are_joined_as_a_tree_that_halves_them_joins_them() {
+        let mut b = Builder::new("join", WORKGROUP);
+        let x = b.buffer("x", DType::F32, Access::Read);
+        let y = b.buffer("y", DType::F32, Access::Write);
+        let parts = b.shared(Ty::F32, WORKGROUP);
+        let lane = b.inst(Inst::LocalId);
+        let own = b.load(x, lane);
+        let combine = Combine::new(ReduceOp::Sum, DType::F32).unwrap();
+        let total = join_parts(&mut b, combine, parts, lane, own);
+        b.store(y, lane, total);
+        let kernel = b.finish();
+        crate::verify::verify(&kernel).unwrap();
+        let (mut gen_, len) = (Gen::new(3), 4 * WORKGROUP as usize);
+        for _ in 0..20 {
+            let x = gen_.value(DType::F32, &[WORKGROUP as usize], -1.0..1.0).encode();
+            let floats = |bytes: &[u8]| -> Vec<f32> {
+                bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+            };
+            let wanted = halved(floats(&x));
+            let mut pools = Pools(vec![x, vec![0; len]]);
+            let bindings = [0, 1].map(|pool| Binding { pool, offset: 0, len });
+            dispatch(&kernel, 1, &[], &bindings, &mut pools).unwrap();
+            assert_eq!(floats(&pools.0[1]), vec![wanted; WORKGROUP as usize]);
+        }
+    }
 }

@@ -40,77 +40,77 @@ inline u16 to_brain(float f) {
   const bool v8 = (v6 < v0);
   if (v8) {
     m0 = 0.0f;
-    for (int v16 = v7; v16 < v1; v16 += 64) {
-      const int v17 = (int)((u32)v6 * (u32)v3);
-      const int v18 = (int)((u32)v2 + (u32)v17);
-      const int v19 = (int)((u32)v18 + (u32)v16);
-      const float v20 = b0[v19];
-      const float v21 = m0;
-      const float v22 = (v21 + v20);
-      m0 = v22;
+    for (int v24 = v7; v24 < v1; v24 += 64) {
+      const int v25 = (int)((u32)v6 * (u32)v3);
+      const int v26 = (int)((u32)v2 + (u32)v25);
+      const int v27 = (int)((u32)v26 + (u32)v24);
+      const float v28 = b0[v27];
+      const float v29 = m0;
+      const float v30 = (v29 + v28);
+      m0 = v30;
     }
-    const float v23 = m0;
-    s0[v7] = v23;
+    const float v31 = m0;
+    s0[v7] = v31;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const bool v24 = (v7 < (int)32u);
-    if (v24) {
-      const int v25 = (int)((u32)v7 + (u32)(int)32u);
-      const float v26 = s0[v7];
-      const float v27 = s0[v25];
-      const float v28 = (v26 + v27);
-      s0[v7] = v28;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    const bool v29 = (v7 < (int)16u);
-    if (v29) {
-      const int v30 = (int)((u32)v7 + (u32)(int)16u);
-      const float v31 = s0[v7];
-      const float v32 = s0[v30];
-      const float v33 = (v31 + v32);
-      s0[v7] = v33;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    const bool v34 = (v7 < (int)8u);
-    if (v34) {
-      const int v35 = (int)((u32)v7 + (u32)(int)8u);
-      const float v36 = s0[v7];
-      const float v37 = s0[v35];
-      const float v38 = (v36 + v37);
-      s0[v7] = v38;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    const bool v39 = (v7 < (int)4u);
-    if (v39) {
-      const int v40 = (int)((u32)v7 + (u32)(int)4u);
-      const float v41 = s0[v7];
-      const float v42 = s0[v40];
-      const float v43 = (v41 + v42);
-      s0[v7] = v43;
+    const bool v32 = (v7 < (int)8u);
+    if (v32) {
+      const float v33 = s0[v7];
+      const int v34 = (int)((u32)v7 + (u32)(int)8u);
+      const float v35 = s0[v34];
+      const int v36 = (int)((u32)v7 + (u32)(int)16u);
+      const float v37 = s0[v36];
+      const int v38 = (int)((u32)v7 + (u32)(int)24u);
+      const float v39 = s0[v38];
+      const int v40 = (int)((u32)v7 + (u32)(int)32u);
+      const float v41 = s0[v40];
+      const int v42 = (int)((u32)v7 + (u32)(int)40u);
+      const float v43 = s0[v42];
+      const int v44 = (int)((u32)v7 + (u32)(int)48u);
+      const float v45 = s0[v44];
+      const int v46 = (int)((u32)v7 + (u32)(int)56u);
+      const float v47 = s0[v46];
+      const float v48 = (v33 + v41);
+      const float v49 = (v35 + v43);
+      const float v50 = (v37 + v45);
+      const float v51 = (v39 + v47);
+      const float v52 = (v48 + v50);
+      const float v53 = (v49 + v51);
+      const float v54 = (v52 + v53);
+      s0[v7] = v54;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const bool v44 = (v7 < (int)2u);
-    if (v44) {
-      const int v45 = (int)((u32)v7 + (u32)(int)2u);
-      const float v46 = s0[v7];
-      const float v47 = s0[v45];
-      const float v48 = (v46 + v47);
-      s0[v7] = v48;
+    const bool v55 = (v7 < (int)1u);
+    if (v55) {
+      const float v56 = s0[v7];
+      const int v57 = (int)((u32)v7 + (u32)(int)1u);
+      const float v58 = s0[v57];
+      const int v59 = (int)((u32)v7 + (u32)(int)2u);
+      const float v60 = s0[v59];
+      const int v61 = (int)((u32)v7 + (u32)(int)3u);
+      const float v62 = s0[v61];
+      const int v63 = (int)((u32)v7 + (u32)(int)4u);
+      const float v64 = s0[v63];
+      const int v65 = (int)((u32)v7 + (u32)(int)5u);
+      const float v66 = s0[v65];
+      const int v67 = (int)((u32)v7 + (u32)(int)6u);
+      const float v68 = s0[v67];
+      const int v69 = (int)((u32)v7 + (u32)(int)7u);
+      const float v70 = s0[v69];
+      const float v71 = (v56 + v64);
+      const float v72 = (v58 + v66);
+      const float v73 = (v60 + v68);
+      const float v74 = (v62 + v70);
+      const float v75 = (v71 + v73);
+      const float v76 = (v72 + v74);
+      const float v77 = (v75 + v76);
+      s0[v7] = v77;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const bool v49 = (v7 < (int)1u);
-    if (v49) {
-      const int v50 = (int)((u32)v7 + (u32)(int)1u);
-      const float v51 = s0[v7];
-      const float v52 = s0[v50];
-      const float v53 = (v51 + v52);
-      s0[v7] = v53;
-    }
+    const float v78 = s0[(int)0u];
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const float v54 = s0[(int)0u];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (v49) {
-      const int v55 = (int)((u32)v4 + (u32)v6);
-      b1[v55] = v54;
+    if (v55) {
+      const int v79 = (int)((u32)v4 + (u32)v6);
+      b1[v79] = v78;
     }
   }
 }

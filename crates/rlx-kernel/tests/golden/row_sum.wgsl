@@ -29,77 +29,77 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
   let v8: bool = (v6 < v0);
   if (v8) {
     m0 = 0.0f;
-    for (var v16: i32 = v7; v16 < v1; v16 += 64) {
-      let v17: i32 = (v6 * v3);
-      let v18: i32 = (v2 + v17);
-      let v19: i32 = (v18 + v16);
-      let v20: f32 = b0[v19];
-      let v21: f32 = m0;
-      let v22: f32 = (v21 + v20);
-      m0 = v22;
+    for (var v24: i32 = v7; v24 < v1; v24 += 64) {
+      let v25: i32 = (v6 * v3);
+      let v26: i32 = (v2 + v25);
+      let v27: i32 = (v26 + v24);
+      let v28: f32 = b0[v27];
+      let v29: f32 = m0;
+      let v30: f32 = (v29 + v28);
+      m0 = v30;
     }
-    let v23: f32 = m0;
-    s0[v7] = v23;
+    let v31: f32 = m0;
+    s0[v7] = v31;
     workgroupBarrier();
-    let v24: bool = (v7 < 32i);
-    if (v24) {
-      let v25: i32 = (v7 + 32i);
-      let v26: f32 = s0[v7];
-      let v27: f32 = s0[v25];
-      let v28: f32 = (v26 + v27);
-      s0[v7] = v28;
-    }
-    workgroupBarrier();
-    let v29: bool = (v7 < 16i);
-    if (v29) {
-      let v30: i32 = (v7 + 16i);
-      let v31: f32 = s0[v7];
-      let v32: f32 = s0[v30];
-      let v33: f32 = (v31 + v32);
-      s0[v7] = v33;
-    }
-    workgroupBarrier();
-    let v34: bool = (v7 < 8i);
-    if (v34) {
-      let v35: i32 = (v7 + 8i);
-      let v36: f32 = s0[v7];
-      let v37: f32 = s0[v35];
-      let v38: f32 = (v36 + v37);
-      s0[v7] = v38;
-    }
-    workgroupBarrier();
-    let v39: bool = (v7 < 4i);
-    if (v39) {
-      let v40: i32 = (v7 + 4i);
-      let v41: f32 = s0[v7];
-      let v42: f32 = s0[v40];
-      let v43: f32 = (v41 + v42);
-      s0[v7] = v43;
+    let v32: bool = (v7 < 8i);
+    if (v32) {
+      let v33: f32 = s0[v7];
+      let v34: i32 = (v7 + 8i);
+      let v35: f32 = s0[v34];
+      let v36: i32 = (v7 + 16i);
+      let v37: f32 = s0[v36];
+      let v38: i32 = (v7 + 24i);
+      let v39: f32 = s0[v38];
+      let v40: i32 = (v7 + 32i);
+      let v41: f32 = s0[v40];
+      let v42: i32 = (v7 + 40i);
+      let v43: f32 = s0[v42];
+      let v44: i32 = (v7 + 48i);
+      let v45: f32 = s0[v44];
+      let v46: i32 = (v7 + 56i);
+      let v47: f32 = s0[v46];
+      let v48: f32 = (v33 + v41);
+      let v49: f32 = (v35 + v43);
+      let v50: f32 = (v37 + v45);
+      let v51: f32 = (v39 + v47);
+      let v52: f32 = (v48 + v50);
+      let v53: f32 = (v49 + v51);
+      let v54: f32 = (v52 + v53);
+      s0[v7] = v54;
     }
     workgroupBarrier();
-    let v44: bool = (v7 < 2i);
-    if (v44) {
-      let v45: i32 = (v7 + 2i);
-      let v46: f32 = s0[v7];
-      let v47: f32 = s0[v45];
-      let v48: f32 = (v46 + v47);
-      s0[v7] = v48;
+    let v55: bool = (v7 < 1i);
+    if (v55) {
+      let v56: f32 = s0[v7];
+      let v57: i32 = (v7 + 1i);
+      let v58: f32 = s0[v57];
+      let v59: i32 = (v7 + 2i);
+      let v60: f32 = s0[v59];
+      let v61: i32 = (v7 + 3i);
+      let v62: f32 = s0[v61];
+      let v63: i32 = (v7 + 4i);
+      let v64: f32 = s0[v63];
+      let v65: i32 = (v7 + 5i);
+      let v66: f32 = s0[v65];
+      let v67: i32 = (v7 + 6i);
+      let v68: f32 = s0[v67];
+      let v69: i32 = (v7 + 7i);
+      let v70: f32 = s0[v69];
+      let v71: f32 = (v56 + v64);
+      let v72: f32 = (v58 + v66);
+      let v73: f32 = (v60 + v68);
+      let v74: f32 = (v62 + v70);
+      let v75: f32 = (v71 + v73);
+      let v76: f32 = (v72 + v74);
+      let v77: f32 = (v75 + v76);
+      s0[v7] = v77;
     }
     workgroupBarrier();
-    let v49: bool = (v7 < 1i);
-    if (v49) {
-      let v50: i32 = (v7 + 1i);
-      let v51: f32 = s0[v7];
-      let v52: f32 = s0[v50];
-      let v53: f32 = (v51 + v52);
-      s0[v7] = v53;
-    }
+    let v78: f32 = s0[0i];
     workgroupBarrier();
-    let v54: f32 = s0[0i];
-    workgroupBarrier();
-    if (v49) {
-      let v55: i32 = (v4 + v6);
-      b1[v55] = v54;
+    if (v55) {
+      let v79: i32 = (v4 + v6);
+      b1[v79] = v78;
     }
   }
 }
