@@ -1,6 +1,6 @@
 //! Map: one invocation computes one element of the result (or of several results of the same dimensions).
 //!
-//! A body of elementwise ops alone runs over a space with fewer dimensions ([`Collapsed`]). A body with movement runs over the dimensions of its result.
+//! A body of elementwise ops alone runs over a space with fewer dimensions (`collapsed.rs`). A body with movement runs over the dimensions of its result.
 //!
 //! Such a kernel is as fast as memory is read and written, and as indices are divided by dimensions, so an invocation may have several elements
 //! ([`Each`]). Where they are neighbours, their place is found once.
