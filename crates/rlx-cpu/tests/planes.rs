@@ -139,30 +139,70 @@ fn rows_of_channels_stay_where_they_are_read() {
     check(&graph, &random_bindings(&graph, &DimBinding::new(), 3));
 }
 
+/// Asserts that the result has the same bits with its channels last, which are written as they are computed.
+#[track_caller]
+fn has_the_bits_of_rows(planes: Graph, seed: u64) {
+    let (_, backend) = backends().pop().unwrap();
+    let dims = planes.shape(planes.outputs[0]).static_dims().unwrap();
+    let (batch, channels, pixels) = (dims[0], dims[1], dims[2..].iter().product::<usize>());
+    let mut rows = planes.clone();
+    let y = rows.reshape_(rows.outputs[0], &[batch, channels, pixels].map(|n| n as i64));
+    let y = rows.try_add(Op::Transpose { perm: vec![0, 2, 1] }, &[y]).unwrap();
+    rows.set_outputs(vec![y]);
+    let bindings = random_bindings(&planes, &DimBinding::new(), seed);
+    let [planes, rows] = [planes, rows].map(|graph| {
+        let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+        let results = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+        let words = results[0].chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap()));
+        (words.collect::<Vec<_>>(), graph)
+    });
+    for (i, &bits) in planes.0.iter().enumerate() {
+        let (image, channel, pixel) = (i / pixels / channels, i / pixels % channels, i % pixels);
+        assert_eq!(bits, rows.0[(image * pixels + pixel) * channels + channel], "{}", planes.1);
+    }
+}
+
 #[test]
 fn planes_have_the_bits_of_rows_of_channels() {
-    let (_, backend) = backends().pop().unwrap();
     let g = &mut Gen::new(62);
     for at in 0..60 {
-        let planes = convolution(g, DType::F32);
-        let dims = planes.shape(planes.outputs[0]).static_dims().unwrap();
-        let (batch, channels, pixels) = (dims[0], dims[1], dims[2..].iter().product::<usize>());
-        // The same with the result's channels last, which are written as they are computed.
-        let mut rows = planes.clone();
-        let y = rows.reshape_(rows.outputs[0], &[batch, channels, pixels].map(|n| n as i64));
-        let y = rows.try_add(Op::Transpose { perm: vec![0, 2, 1] }, &[y]).unwrap();
-        rows.set_outputs(vec![y]);
-        let bindings = random_bindings(&planes, &DimBinding::new(), at);
-        let [planes, rows] = [planes, rows].map(|graph| {
-            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
-            let results = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
-            let words = results[0].chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap()));
-            (words.collect::<Vec<_>>(), graph)
-        });
-        for (i, &bits) in planes.0.iter().enumerate() {
-            let (image, channel, pixel) = (i / pixels / channels, i / pixels % channels, i % pixels);
-            assert_eq!(bits, rows.0[(image * pixels + pixel) * channels + channel], "{}", planes.1);
+        has_the_bits_of_rows(convolution(g, DType::F32), at);
+    }
+}
+
+#[test]
+fn depthwise_planes_have_the_bits_of_rows_of_channels() {
+    let g = &mut Gen::new(63);
+    for at in 0..60 {
+        let mut graph = Graph::new("depthwise");
+        let channels = g.size(2..=6);
+        let (kernel, strides, dilations) = (
+            [(); 2].map(|()| g.size(1..=5)),
+            [(); 2].map(|()| g.size(1..=3)),
+            [(); 2].map(|()| g.size(1..=3)),
+        );
+        let reach = [0, 1].map(|d| (kernel[d] - 1) * dilations[d] + 1);
+        // From fewer lines than a tile has to more than a task has, and lines of a part of a vector to several vectors.
+        let size = [reach[0] + g.size(0..=90), reach[1] + g.size(0..=160)];
+        let x = graph.input("x", Shape::new(&[g.size(1..=2), channels, size[0], size[1]], DType::F32));
+        let w = graph.param("w", Shape::new(&[channels, 1, kernel[0], kernel[1]], DType::F32));
+        let b = graph.param("b", Shape::new(&[channels], DType::F32));
+        let op = Op::Conv {
+            strides: strides.to_vec(),
+            pads: (0..4).map(|_| g.size(0..=2)).collect(),
+            dilations: dilations.to_vec(),
+            groups: channels,
+            format: DataFormat::ChannelsFirst,
+        };
+        let inputs = if g.chance(0.7) { vec![x, w, b] } else { vec![x, w] };
+        let mut y = graph.try_add(op, &inputs).unwrap();
+        match g.size(0..=2) {
+            0 => y = graph.try_add(Op::Activation(Activation::Relu), &[y]).unwrap(),
+            1 => y = graph.try_add(Op::Activation(Activation::Gelu), &[y]).unwrap(),
+            _ => {}
         }
+        graph.set_outputs(vec![y]);
+        has_the_bits_of_rows(graph, at);
     }
 }
 

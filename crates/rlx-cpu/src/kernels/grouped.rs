@@ -170,8 +170,7 @@ impl StepKernel for Grouped {
         let weights = packed_elements(w.dims()).and_then(|n| n.checked_mul(dtype.size_bytes()));
         let weight_bytes = weights.ok_or_else(|| mismatch("a convolution that is too large"))?;
         needs.shared_scratch = scratch + if packed { 0 } else { weight_bytes };
-        // A depthwise one would load a vector for each multiply-add.
-        let direct = long && (group > 1 || channels > inputs) && 2 * ow >= ow.next_multiple_of(LANES);
+        let direct = long && 2 * ow >= ow.next_multiple_of(LANES);
         self.direct = match planes {
             [Some(x), Some(y)] if direct => {
                 Direct::new(windows, [inputs, group], [x.steps(), y.steps()], steps(&windows, group), ORDER)

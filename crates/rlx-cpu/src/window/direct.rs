@@ -3,9 +3,12 @@
 //!
 //! A task is some lines of the result of one group of an image. The lines that it reads are copied into scratch with their border; with a step of
 //! two, even columns first and odd ones behind them, so what sixteen neighbouring positions read is sixteen neighbours whatever the step is. A tile is
-//! some filters of some vectors of positions: for F·N multiply-adds, N vectors are loaded and F weights.
+//! some filters of some vectors of positions: for F·N multiply-adds, N vectors are loaded and F weights. Where a channel has one filter
+//! (depthwise), a tile is some lines instead (`lines`).
 //!
 //! The sum of a window is taken in the order of the kernel that it stands in for ([`Order`]), and so has its bits.
+
+mod lines;
 
 use std::ops::Range;
 
@@ -17,6 +20,9 @@ use crate::simd::{LANES, Simd};
 
 /// Bytes of the lines that a task copies.
 const BLOCK: usize = 256 << 10;
+
+/// The same where a channel has one filter: its lines are not read again for the next one, and stay in the first-level cache.
+const BLOCK_OF_CHANNEL: usize = 24 << 10;
 
 /// Tasks of an image, where it has as many lines: work for threads.
 const FEWEST: usize = 8;
@@ -66,6 +72,10 @@ pub(crate) struct Direct {
     columns: usize,
     /// Offsets of the kernel's positions and channels in scratch and in the weights: three nested loops, the outermost first.
     loops: [Vec<[isize; 2]>; 3],
+    /// Which of them goes over the positions of a line of the kernel.
+    right: usize,
+    /// What tiles of lines know of each line that they read.
+    rows: lines::Rows,
 }
 
 /// The operands of a [`Direct`].
@@ -102,11 +112,17 @@ impl Direct {
         let line = columns * step;
         let reach = w.kernel[0].saturating_sub(1) * w.dilation[0] + 1;
         // As many lines as fit, or those of a few tasks where each reads little more than it writes.
+        let by_lines = [group, filters] == [1, 1];
+        let (block, least) =
+            if by_lines { (BLOCK_OF_CHANNEL, reach.max(lines::LINES)) } else { (BLOCK, reach) };
         let fitting =
-            (BLOCK / (group * line * size_of::<f32>()).max(1)).saturating_sub(reach) / w.stride[0] + 1;
+            (block / (group * line * size_of::<f32>()).max(1)).saturating_sub(reach) / w.stride[0] + 1;
         let share = w.out[0].div_ceil(FEWEST.div_ceil((w.images * groups).max(1))).max(2 * reach);
         let whole = LEAST.div_ceil(w.out[1].div_ceil(LANES).max(1));
-        let lines = fitting.max(reach).min(share).max(whole).min(w.out[0]).max(1);
+        let mut lines = fitting.max(least).min(share).max(whole).min(w.out[0]).max(1);
+        if by_lines && lines > lines::LINES && lines < w.out[0] {
+            lines -= lines % lines::LINES;
+        }
         let reads = (lines - 1) * w.stride[0] + reach;
         let each = |count: usize, of: &dyn Fn(usize) -> usize, step: isize| -> Vec<[isize; 2]> {
             (0..count).map(|i| [of(i) as isize, i as isize * step]).collect()
@@ -118,12 +134,27 @@ impl Direct {
             weights.right,
         );
         let channels = each(group, &|i| i * reads * line, weights.channel);
-        let loops = match order {
-            Order::ChannelsInLines => [down, channels, right],
-            Order::ChannelsLast => [down, right, channels],
+        let (loops, right) = match order {
+            Order::ChannelsInLines => ([down, channels, right], 2),
+            Order::ChannelsLast => ([down, right, channels], 1),
         };
+        let rows = lines::Rows::new(w, weights.down);
         let any = w.images * groups * filters * w.out[0] * w.out[1] > 0;
-        any.then_some(Direct { windows, group, filters, groups, x, y, weights, lines, reads, columns, loops })
+        any.then_some(Direct {
+            windows,
+            group,
+            filters,
+            groups,
+            x,
+            y,
+            weights,
+            lines,
+            reads,
+            columns,
+            loops,
+            right,
+            rows,
+        })
     }
 
     /// Bytes of a thread's scratch.
@@ -145,6 +176,12 @@ impl Direct {
     /// overlap nothing else. No two threads may run the same task at once.
     pub(crate) unsafe fn run(&self, isa: Isa, of: &Operands, tasks: Range<usize>, scratch: *mut f32) {
         isa.run(Tasks { direct: self, of, tasks, scratch });
+    }
+
+    /// Offsets of the positions of a line of the kernel, in scratch and in the weights.
+    #[inline(always)]
+    fn positions(&self) -> &[[isize; 2]] {
+        &self.loops[self.right]
     }
 
     /// The first weight of a filter.
@@ -251,6 +288,10 @@ impl Part<'_> {
     /// As [`Direct::run`]; what is read must be in scratch.
     #[inline(always)]
     unsafe fn compute<S: Simd>(&self, s: S) {
+        if self.takes_lines() {
+            // SAFETY: the caller's promise, and it takes them.
+            return unsafe { self.compute_lines(s) };
+        }
         let mut filter = 0;
         while filter < self.direct.filters {
             let left = self.direct.filters - filter;
