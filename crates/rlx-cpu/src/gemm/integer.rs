@@ -309,6 +309,8 @@ impl Kernel for RunTasks<'_> {
                     .insert(unsafe { PanelColumns::of(s, g, column, b.wrapping_add((depth - 1) * PANEL)) }),
             };
             let columns = &*columns;
+            // The next panel's columns are prepared from its last row, long before the multiplications get there.
+            fetch_row::<S, { PANEL / LANES }>(s, b.wrapping_add((2 * depth - 1) * PANEL));
             for tile in tiles {
                 let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
                 // Heights are powers of two: a few sizes of tiles serve all.
