@@ -53,19 +53,25 @@ impl Part<'_> {
             let line = first.min(self.lines.len() - LINES);
             let mut vector = 0;
             while vector < vectors {
-                vector += match vectors - vector {
-                    4.. if const { S::GEMM_ROWS > 6 } => self.tile_of_lines::<S, 4>(s, [line, vector]),
-                    2.. if const { S::GEMM_ROWS > 6 } => self.tile_of_lines::<S, 2>(s, [line, vector]),
-                    _ => self.tile_of_lines::<S, 1>(s, [line, vector]),
+                // SAFETY: the caller's promise; these lines and vectors are the task's.
+                vector += unsafe {
+                    match vectors - vector {
+                        4.. if const { S::GEMM_ROWS > 6 } => self.tile_of_lines::<S, 4>(s, [line, vector]),
+                        2.. if const { S::GEMM_ROWS > 6 } => self.tile_of_lines::<S, 2>(s, [line, vector]),
+                        _ => self.tile_of_lines::<S, 1>(s, [line, vector]),
+                    }
                 };
             }
         }
         self.apply(s, self.group, 1);
     }
 
-    /// Gives N.
+    /// Computes [`LINES`] lines of N vectors, from this line and vector on. Gives N.
+    ///
+    /// # Safety
+    /// As [`Part::compute_lines`], and the task must have the lines and the vectors.
     #[inline(always)]
-    fn tile_of_lines<S: Simd, const N: usize>(&self, s: S, at: [usize; 2]) -> usize {
+    unsafe fn tile_of_lines<S: Simd, const N: usize>(&self, s: S, at: [usize; 2]) -> usize {
         s.enter(Tile::<N> { part: self, at });
         N
     }
