@@ -178,12 +178,12 @@ fn depthwise_planes_have_the_bits_of_rows_of_channels() {
         let channels = g.size(2..=6);
         let (kernel, strides, dilations) = (
             [(); 2].map(|()| g.size(1..=5)),
-            [(); 2].map(|()| g.size(1..=3)),
+            [g.size(1..=3), if g.chance(0.7) { 1 } else { g.size(2..=3) }],
             [(); 2].map(|()| g.size(1..=3)),
         );
         let reach = [0, 1].map(|d| (kernel[d] - 1) * dilations[d] + 1);
-        // From fewer lines than a tile has to more than a task has, and lines of a part of a vector to several vectors.
-        let size = [reach[0] + g.size(0..=90), reach[1] + g.size(0..=160)];
+        // From fewer lines than a tile has to more than a task has, and lines of a part of a vector to many vectors.
+        let size = [reach[0] + g.size(0..=90), reach[1] + g.size(0..=220)];
         let x = graph.input("x", Shape::new(&[g.size(1..=2), channels, size[0], size[1]], DType::F32));
         let w = graph.param("w", Shape::new(&[channels, 1, kernel[0], kernel[1]], DType::F32));
         let b = graph.param("b", Shape::new(&[channels], DType::F32));

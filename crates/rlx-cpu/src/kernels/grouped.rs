@@ -18,7 +18,7 @@ use crate::gemm::{Bias, Packed};
 use crate::isa::Isa;
 use crate::layout::{At, Bound, Layout};
 use crate::simd::LANES;
-use crate::window::direct::{Direct, Operands, Order, WeightSteps};
+use crate::window::direct::{Direct, Operands, Order, WeightSteps, suits_lines};
 use crate::window::groups::{takes, takes_image};
 use crate::window::{WindowPass, Windows};
 
@@ -170,9 +170,12 @@ impl StepKernel for Grouped {
         let weights = packed_elements(w.dims()).and_then(|n| n.checked_mul(dtype.size_bytes()));
         let weight_bytes = weights.ok_or_else(|| mismatch("a convolution that is too large"))?;
         needs.shared_scratch = scratch + if packed { 0 } else { weight_bytes };
-        let direct = long && 2 * ow >= ow.next_multiple_of(LANES);
+        let is_full = match group == 1 && channels == inputs {
+            true => suits_lines(&windows),
+            false => 2 * ow >= ow.next_multiple_of(LANES),
+        };
         self.direct = match planes {
-            [Some(x), Some(y)] if direct => {
+            [Some(x), Some(y)] if long && is_full => {
                 Direct::new(windows, [inputs, group], [x.steps(), y.steps()], steps(&windows, group), ORDER)
                     .map(Arc::new)
             }

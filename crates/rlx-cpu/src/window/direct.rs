@@ -10,6 +10,8 @@
 
 mod lines;
 
+pub(crate) use lines::suits_lines;
+
 use std::ops::Range;
 
 use super::Windows;
