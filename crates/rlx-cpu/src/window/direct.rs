@@ -140,7 +140,9 @@ impl Direct {
             Order::ChannelsInLines => ([down, channels, right], 2),
             Order::ChannelsLast => ([down, right, channels], 1),
         };
-        let rows = lines::Rows::new(w, weights.down);
+        // Of so many lines, what a tile reads is within the image; a step may be of any size where there are fewer.
+        let has_tiles = by_lines && lines >= lines::LINES;
+        let rows = if has_tiles { lines::Rows::new(w, weights.down) } else { lines::Rows::NONE };
         let any = w.images * groups * filters * w.out[0] * w.out[1] > 0;
         any.then_some(Direct {
             windows,

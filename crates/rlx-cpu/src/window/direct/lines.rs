@@ -30,7 +30,10 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Those of windows whose weights are `down` from row to row.
+    /// Where there are no tiles of lines.
+    pub(super) const NONE: Rows = Rows { rows: Vec::new() };
+
+    /// Those of windows whose weights are `down` from row to row; the result must have [`LINES`] lines.
     pub(super) fn new(w: &Windows, down: isize) -> Rows {
         let reads = (LINES - 1) * w.stride[0] + w.kernel[0].saturating_sub(1) * w.dilation[0] + 1;
         let met = |read: usize, line: usize| {
