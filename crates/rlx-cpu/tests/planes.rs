@@ -207,6 +207,23 @@ fn depthwise_planes_have_the_bits_of_rows_of_channels() {
 }
 
 #[test]
+fn a_step_may_be_longer_than_any_image() {
+    let mut graph = Graph::new("step");
+    let x = graph.input("x", Shape::new(&[1, 8, 5, 40], DType::F32));
+    let w = graph.param("w", Shape::new(&[8, 4, 3, 3], DType::F32));
+    let op = Op::Conv {
+        strides: vec![1 << 30, 1],
+        pads: vec![0; 4],
+        dilations: vec![1; 2],
+        groups: 2,
+        format: DataFormat::ChannelsFirst,
+    };
+    let y = graph.try_add(op, &[x, w]).unwrap();
+    graph.set_outputs(vec![y]);
+    check(&graph, &random_bindings(&graph, &DimBinding::new(), 1));
+}
+
+#[test]
 fn volumes_of_one_frame_are_images() {
     let g = &mut Gen::new(63);
     // Whether the frame of the result is one of the padding; groups whose weights are packed, and are not.
