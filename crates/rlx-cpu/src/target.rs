@@ -223,7 +223,7 @@ impl Target for CpuTarget {
 
     fn fast_pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
         match &node.op {
-            Op::Conv { .. } => conv::winograd::pack_format(node, input, graph)
+            Op::Conv { .. } => conv::winograd::pack_format(self.isa, node, input, graph)
                 .or_else(|| self.pack_format(node, input, graph)),
             Op::Region { body } => {
                 let (reader, own) = region::readers(&body.graph, input).next()?;

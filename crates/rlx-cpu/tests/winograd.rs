@@ -25,7 +25,7 @@ fn conv(stride: usize, dilations: &[usize], pads: Vec<usize>, format: DataFormat
     Op::Conv { strides, pads, dilations: dilations.to_vec(), groups: 1, format }
 }
 
-fn random_case(g: &mut Gen, at: usize) -> Case {
+fn random_case(g: &mut Gen, at: usize, dtype: DType) -> Case {
     // Along lines fewer multiplications are saved, which pays for more channels.
     let more = if at % 5 < 3 { 1 } else { 2 };
     let (batch, channels, filters) = (g.size(1..=3), more * g.size(28..=64), more * g.size(28..=80));
@@ -48,25 +48,27 @@ fn random_case(g: &mut Gen, at: usize) -> Case {
     let mut graph = Graph::new("convolution");
     let open = [Dim::Dynamic(sym::BATCH), Dim::Static(channels)];
     let dims: Vec<Dim> = open.into_iter().chain(size.iter().map(|&n| Dim::Static(n))).collect();
-    let x = graph.input("x", Shape::from_dims(&dims, DType::F32));
+    let x = graph.input("x", Shape::from_dims(&dims, dtype));
     let w = [&[filters, channels], &kernel[..]].concat();
-    let (weights, bias) = (graph.param("w", f32s(&w)), graph.param("b", f32s(&[filters])));
+    let shape = |dims: &[usize]| Shape::new(dims, dtype);
+    let (weights, bias) = (graph.param("w", shape(&w)), graph.param("b", shape(&[filters])));
     let op = conv(1, &dilations, [&half[..], &half[..]].concat(), DataFormat::ChannelsFirst);
     let mut y = graph.try_add(op, &[x, weights, bias]).unwrap();
     let out = graph.shape(y).clone();
+    let draw = |seed: u64, dims: &[usize]| Gen::new(seed).value(dtype, dims, -1.0..1.0);
     let mut bindings = Bindings::default();
     if at.is_multiple_of(2) {
         let r = graph.input("r", out.clone());
         let dims: Vec<usize> = out.dims().iter().map(|d| d.as_static().unwrap_or(batch)).collect();
-        bindings.set_input("r", values(5, &dims));
+        bindings.set_input("r", draw(5, &dims));
         y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, r]).unwrap();
     }
     let function = [Activation::Relu, Activation::Gelu, Activation::Sigmoid][at / 2 % 3];
     y = graph.try_add(Op::Activation(function), &[y]).unwrap();
     graph.set_outputs(vec![y]);
-    bindings.set_input("x", values(1, &[&[batch, channels], &size[..]].concat()));
-    bindings.set_param("w", values(2, &w));
-    bindings.set_param("b", values(3, &[filters]));
+    bindings.set_input("x", draw(1, &[&[batch, channels], &size[..]].concat()));
+    bindings.set_param("w", draw(2, &w));
+    bindings.set_param("b", draw(3, &[filters]));
     Case { graph, bindings, dims: DimBinding::from_pairs(&[(sym::BATCH, batch)]) }
 }
 
@@ -77,14 +79,15 @@ fn formats(lir: &LirModule) -> Vec<String> {
 
 #[test]
 fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads() {
-    let (g, mut chosen) = (&mut Gen::new(31), BTreeMap::<String, usize>::new());
-    for at in 0..20 {
-        let Case { graph, bindings, dims } = random_case(g, at);
+    let (g, mut chosen) = (&mut Gen::new(31), BTreeMap::<(DType, String), usize>::new());
+    for at in 0..40 {
+        let dtype = [DType::F32, DType::BF16, DType::F32, DType::F16][at / 10];
+        let Case { graph, bindings, dims } = random_case(g, at, dtype);
         let want = oracle(&graph, &bindings);
         let mut answers = Vec::new();
         for (name, backend) in backends() {
             let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
-            *chosen.entry(formats(exec.lir())[0].clone()).or_default() += 1;
+            *chosen.entry((dtype, formats(exec.lir())[0].clone())).or_default() += 1;
             let got = run(&mut *exec, &bindings, &dims).unwrap();
             if let Some(difference) = against_oracle(&want, &got) {
                 panic!("{name}: {difference}\n{graph}");
@@ -94,15 +97,24 @@ fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads
         let [.., one, two] = &answers[..] else { panic!("two backends at least") };
         assert!(one == two, "one thread and two\n{graph}");
     }
-    for (format, least) in [("WinogradWeights2", 1), ("WinogradWeights4", 4), ("WinogradWeightsLine", 4)] {
-        let times = chosen.get(format).copied().unwrap_or_default();
-        assert!(times >= least * backends().len(), "{format}: {chosen:?}");
+    // Where products of bf16 are faster than those of f32, fewer convolutions take the algorithm.
+    let least = [
+        (DType::F32, "WinogradWeights2", 1),
+        (DType::F32, "WinogradWeights4", 4),
+        (DType::F32, "WinogradWeightsLine", 4),
+        (DType::F16, "WinogradWeights4", 1),
+        (DType::F16, "WinogradWeightsLine", 2),
+        (DType::BF16, "WinogradWeights4", 1),
+    ];
+    for (dtype, format, least) in least {
+        let times = chosen.get(&(dtype, format.to_owned())).copied().unwrap_or_default();
+        assert!(times >= least * backends().len(), "{dtype} {format}: {chosen:?}");
     }
 }
 
 #[test]
 fn strict_numerics_and_small_images_keep_the_direct_sum() {
-    let case = random_case(&mut Gen::new(31), 0);
+    let case = random_case(&mut Gen::new(31), 0, DType::F32);
     let backend = CpuBackend::new();
     let strict = CompileOptions::default().numerics(Numerics::Strict);
     assert_eq!(formats(compile(&case.graph, &backend, &strict).unwrap().lir()), ["ConvWeights"]);

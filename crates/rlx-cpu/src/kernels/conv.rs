@@ -321,7 +321,7 @@ impl Conv {
     fn winograd(&self, cx: &BindCx<'_>, kernel: [usize; 3]) -> Result<Option<WinogradTile>> {
         let Some(format) = cx.formats[self.inputs[1]] else { return Ok(None) };
         let Some(tile) = formats::winograd_tile(format) else { return Ok(None) };
-        let fits = self.dtype == DType::F32 && self.groups == 1 && self.window.is_for(tile, kernel);
+        let fits = self.groups == 1 && self.window.is_for(tile, kernel);
         if fits { Ok(Some(tile)) } else { Err(wrong_format(format)) }
     }
 
@@ -402,13 +402,15 @@ impl StepKernel for Conv {
         };
         // SAFETY: the caller's promise, and scratch was asked for when the step was bound.
         unsafe {
-            match s.winograd {
-                Some(tile) => self.run_winograd(cx, s, tile, zeros.as_ptr().cast()),
-                None if s.route == Route::Pointwise => self.run_pointwise(cx, s),
-                None if s.route == Route::Direct => self.run_direct(cx, s),
-                None => packed_type!(
+            match s.route {
+                Route::Pointwise => self.run_pointwise(cx, s),
+                Route::Direct => self.run_direct(cx, s),
+                _ => packed_type!(
                     self.dtype,
-                    T => self.run_as::<T>(cx, s, zeros.as_ptr().cast()),
+                    T => match s.winograd {
+                        Some(tile) => self.run_winograd::<T>(cx, s, tile, zeros.as_ptr().cast()),
+                        None => self.run_as::<T>(cx, s, zeros.as_ptr().cast()),
+                    },
                     _ => return Err(mismatch(format!("a convolution of {}", self.dtype)))
                 ),
             }

@@ -141,12 +141,14 @@ impl StepKernel for Pack {
         if is_byte(self.dtype) {
             return self.pack_bytes(cx, input);
         }
-        if let Some(tile) = formats::winograd_tile(self.format) {
-            return winograd::pack(cx, tile, input, self.to);
-        }
-        packed_type!(self.dtype, T => self.pack::<T>(cx, input), _ => Err(mismatch(format!(
-            "nothing packs {}", self.dtype
-        ))))
+        packed_type!(
+            self.dtype,
+            T => match formats::winograd_tile(self.format) {
+                Some(tile) => winograd::pack::<T>(cx, tile, input, self.to),
+                None => self.pack::<T>(cx, input),
+            },
+            _ => Err(mismatch(format!("nothing packs {}", self.dtype)))
+        )
     }
 }
 

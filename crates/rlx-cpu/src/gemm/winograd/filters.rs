@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use super::{PANEL, WinogradTile, transform};
-use crate::gemm::packed_len;
+use crate::gemm::{Packed, packed_len};
 use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
 
 /// Where the weights of a convolution are: element (filter, channel, frame, y, x) is at `ptr` and as many strides of each.
 #[derive(Debug, Clone, Copy)]
-pub struct Filters {
+pub struct Filters<T = f32> {
     /// The first element.
-    pub ptr: *const f32,
+    pub ptr: *const T,
     /// Elements from one to the next along filters, channels, frames, lines, pixels.
     pub strides: [isize; 5],
     /// Filters, channels and frames.
@@ -35,24 +35,24 @@ pub fn packed_filters(
 ///
 /// # Safety
 /// The weights must be readable, `to` writable for [`packed_filters`] words; only the parts of the given panels are written.
-pub unsafe fn pack_filters(
+pub unsafe fn pack_filters<T: Packed>(
     isa: Isa,
     tile: WinogradTile,
-    filters: &Filters,
+    filters: &Filters<T>,
     to: *mut f32,
     which: Range<usize>,
 ) {
     isa.run(PackPanels { tile, filters, to, which });
 }
 
-struct PackPanels<'a> {
+struct PackPanels<'a, T> {
     tile: WinogradTile,
-    filters: &'a Filters,
+    filters: &'a Filters<T>,
     to: *mut f32,
     which: Range<usize>,
 }
 
-impl Kernel for PackPanels<'_> {
+impl<T: Packed> Kernel for PackPanels<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -61,9 +61,9 @@ impl Kernel for PackPanels<'_> {
             // SAFETY: the promises of `pack_filters`.
             unsafe {
                 match self.tile {
-                    WinogradTile::Two => pack_panel::<4, 4>(&self, panel),
-                    WinogradTile::Four => pack_panel::<6, 6>(&self, panel),
-                    WinogradTile::Line => pack_panel::<1, 6>(&self, panel),
+                    WinogradTile::Two => pack_panel::<T, 4, 4>(&self, panel),
+                    WinogradTile::Four => pack_panel::<T, 6, 6>(&self, panel),
+                    WinogradTile::Line => pack_panel::<T, 1, 6>(&self, panel),
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Kernel for PackPanels<'_> {
 /// # Safety
 /// As [`pack_filters`].
 #[inline(always)]
-unsafe fn pack_panel<const L: usize, const A: usize>(pack: &PackPanels<'_>, panel: usize) {
+unsafe fn pack_panel<T: Packed, const L: usize, const A: usize>(pack: &PackPanels<'_, T>, panel: usize) {
     let PackPanels { tile, filters, to, .. } = *pack;
     let ([all, channels, frames], strides) = (filters.extents, filters.strides);
     let ([high, wide], [rows, columns]) = (tile.window(), tile.pieces(filters.window));
@@ -96,7 +96,7 @@ unsafe fn pack_panel<const L: usize, const A: usize>(pack: &PackPanels<'_>, pane
                     let (y, x) = ((down * high + y) as isize, (right * wide + x) as isize);
                     let within = y * strides[3] + x * strides[4];
                     // SAFETY: the caller's promise.
-                    values[column] = f64::from(unsafe { *filters.ptr.wrapping_offset(at + within) });
+                    values[column] = f64::from(unsafe { *filters.ptr.wrapping_offset(at + within) }.widen());
                 }
             }
         }

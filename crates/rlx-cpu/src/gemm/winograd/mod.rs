@@ -1,4 +1,5 @@
-//! Convolution by Winograd's minimal filtering: of windows with a step of 1 along lines, of f32.
+//! Convolution by Winograd's minimal filtering: of windows with a step of 1 along lines. Images and results are f32, f16 or bf16; what is
+//! between them is f32.
 //!
 //! `F(m, 3)` computes m × m neighbouring outputs from α × α inputs, α = m + 2, by α² multiplications for each pair of channels
 //! instead of 9·m²: 2.25 times fewer for m = 2, 4 times for m = 4 (Lavin and Gray: *Fast Algorithms for Convolutional
@@ -34,21 +35,22 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::conv::ConvRows;
+use super::element::Packed;
 use super::epilogue::{Epilogue, Finish};
 use super::kernel::{AnyRows, Strided};
 use super::{Ahead, Gemm, Next, PANEL, RunTasks, TileSizes, panels};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-/// One convolution by the algorithm.
+/// One convolution by the algorithm, of images of `T`.
 #[derive(Debug, Clone, Copy)]
-pub struct WinogradConv {
+pub struct WinogradConv<T = f32> {
     /// The algorithm.
     pub tile: WinogradTile,
     /// How many volumes; an image is a volume of one frame.
     pub volumes: usize,
     /// The images and windows: a kernel whose size, step and dilation within frames are what the tile [computes](WinogradTile::computes).
-    pub windows: ConvRows,
+    pub windows: ConvRows<T>,
     /// Input channels.
     pub channels: usize,
     /// Output channels.
@@ -56,11 +58,11 @@ pub struct WinogradConv {
     /// Weights as [`pack_filters`] makes them.
     pub weights: *const f32,
     /// The result, a row of filters for each output position.
-    pub c: *mut f32,
+    pub c: *mut T,
     /// Elements from one row to the next.
     pub c_stride: usize,
     /// What is done to each element before it is written.
-    pub epilogue: Epilogue,
+    pub epilogue: Epilogue<T>,
     /// Tile sizes of its matmuls; any give the same bits.
     pub tile_sizes: TileSizes,
     /// What is moved towards the cache while the last panel is computed.
@@ -68,9 +70,9 @@ pub struct WinogradConv {
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
-unsafe impl Send for WinogradConv {}
+unsafe impl<T> Send for WinogradConv<T> {}
 // SAFETY: as above.
-unsafe impl Sync for WinogradConv {}
+unsafe impl<T> Sync for WinogradConv<T> {}
 
 /// Bytes of a block's `V` and products that stay in the second-level cache beside the weights that pass by.
 const BLOCK_BYTES: usize = 768 << 10;
@@ -111,7 +113,7 @@ fn share(all: usize, part: usize, of: usize) -> Range<usize> {
     all * part / of..all * (part + 1) / of
 }
 
-impl WinogradConv {
+impl<T: Packed> WinogradConv<T> {
     /// Pieces of the kernel within a frame, along lines and pixels.
     fn pieces(&self) -> [usize; 2] {
         self.tile.pieces([self.windows.kernel[1], self.windows.kernel[2]])
@@ -202,18 +204,18 @@ impl WinogradConv {
     /// As [`Gemm::run`] for images, weights, result and epilogue. `scratch` must be this thread's own, writable for
     /// [`Self::scratch_bytes`], and aligned to f32. No two threads may run the same block at once.
     pub unsafe fn run(&self, isa: Isa, blocks: &Blocks, which: Range<usize>, scratch: *mut f32) {
-        isa.run(RunBlocks { conv: self, blocks, which, scratch });
+        T::run(isa, RunBlocks { conv: self, blocks, which, scratch });
     }
 }
 
-struct RunBlocks<'a> {
-    conv: &'a WinogradConv,
+struct RunBlocks<'a, T> {
+    conv: &'a WinogradConv<T>,
     blocks: &'a Blocks,
     which: Range<usize>,
     scratch: *mut f32,
 }
 
-impl Kernel for RunBlocks<'_> {
+impl<T: Packed> Kernel for RunBlocks<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -225,17 +227,17 @@ impl Kernel for RunBlocks<'_> {
             let products = self.scratch.wrapping_add(v * self.conv.tile.points());
             let run = RunBlock { conv: self.conv, block, v: [self.scratch, products], steps: [v, m] };
             match self.conv.tile {
-                WinogradTile::Two => s.enter(BlockOf::<4, 4>(run)),
-                WinogradTile::Four => s.enter(BlockOf::<6, 6>(run)),
-                WinogradTile::Line => s.enter(BlockOf::<1, 6>(run)),
+                WinogradTile::Two => s.enter(BlockOf::<T, 4, 4>(run)),
+                WinogradTile::Four => s.enter(BlockOf::<T, 6, 6>(run)),
+                WinogradTile::Line => s.enter(BlockOf::<T, 1, 6>(run)),
             }
         }
     }
 }
 
 #[derive(Clone, Copy)]
-struct RunBlock<'a> {
-    conv: &'a WinogradConv,
+struct RunBlock<'a, T> {
+    conv: &'a WinogradConv<T>,
     block: &'a Block,
     /// `V` and the products.
     v: [*mut f32; 2],
@@ -244,9 +246,9 @@ struct RunBlock<'a> {
 }
 
 /// A block of tiles of so many lines of α inputs: α, or one.
-struct BlockOf<'a, const L: usize, const A: usize>(RunBlock<'a>);
+struct BlockOf<'a, T, const L: usize, const A: usize>(RunBlock<'a, T>);
 
-impl<const L: usize, const A: usize> Kernel for BlockOf<'_, L, A> {
+impl<T: Packed, const L: usize, const A: usize> Kernel for BlockOf<'_, T, L, A> {
     type Output = ();
 
     #[inline(always)]
@@ -270,7 +272,7 @@ struct Corner {
     x: usize,
 }
 
-impl RunBlock<'_> {
+impl<T: Packed> RunBlock<'_, T> {
     /// Input frames that its output frames reach.
     #[inline(always)]
     fn reach(&self) -> usize {
@@ -289,7 +291,7 @@ impl RunBlock<'_> {
 
     /// The input frame number `number` of those that the block reaches, of a tile; `None` in the padding.
     #[inline(always)]
-    fn input_frame(&self, corner: &Corner, number: usize) -> Option<*const f32> {
+    fn input_frame(&self, corner: &Corner, number: usize) -> Option<*const T> {
         let (conv, w) = (self.conv, &self.conv.windows);
         let (volume, z) = if conv.is_flat() {
             (corner.frame / w.out[0], corner.frame % w.out[0] * w.stride[0])
@@ -325,9 +327,9 @@ impl RunBlock<'_> {
                 // SAFETY: the caller's promise; `V` has a row for each tile of each piece of each frame.
                 unsafe {
                     if place.frame.is_some() && lines && inside(place.x, (A - 1) * dx + 1, w.size[2]) {
-                        input_tile::<S, L, A, false>(s, conv, &place, to, self.steps[0]);
+                        input_tile::<S, T, L, A, false>(s, conv, &place, to, self.steps[0]);
                     } else {
-                        input_tile::<S, L, A, true>(s, conv, &place, to, self.steps[0]);
+                        input_tile::<S, T, L, A, true>(s, conv, &place, to, self.steps[0]);
                     }
                 }
                 to = to.wrapping_add(row);
@@ -355,7 +357,7 @@ impl RunBlock<'_> {
                 AnyRows::Windows(ConvRows {
                     input: from,
                     // Not `from`: what lies there would be taken for zeros.
-                    zeros: w.zeros,
+                    zeros: w.zeros.cast(),
                     size: [self.reach(), pieces, tiles],
                     strides: [pieces * tiles * row, tiles * row, row],
                     volume_stride: 0,
@@ -384,7 +386,7 @@ impl RunBlock<'_> {
                 wide: None,
             };
             let tasks = 0..gemm.tiling(S::GEMM_ROWS).tasks();
-            s.enter(RunTasks { gemm: &gemm, tasks });
+            s.enter_plain(RunTasks { gemm: &gemm, tasks });
         }
     }
 
@@ -420,7 +422,7 @@ impl RunBlock<'_> {
                     let (calls, rows) = if step == 1 { (1, all) } else { (all, 1) };
                     for y in 0..lines.min(w.out[1] - corner.y) {
                         for x in 0..calls {
-                            s.enter_plain(Finish {
+                            s.enter(Finish {
                                 e: &conv.epilogue,
                                 sums: at.add((y * 4 + x) * PANEL),
                                 rows,
@@ -441,9 +443,9 @@ impl RunBlock<'_> {
 }
 
 /// Where a tile's inputs are.
-struct InputTile {
+struct InputTile<T> {
     /// Its frame, where that is within the volume.
-    frame: Option<*const f32>,
+    frame: Option<*const T>,
     /// Its corner, which may be in the padding.
     y: isize,
     x: isize,
@@ -454,10 +456,10 @@ struct InputTile {
 /// # Safety
 /// As [`WinogradConv::run`]; `to` must be writable for a row of each matrix, `step` elements apart.
 #[inline(always)]
-unsafe fn input_tile<S: Simd, const L: usize, const A: usize, const EDGE: bool>(
+unsafe fn input_tile<S: Simd, T: Packed, const L: usize, const A: usize, const EDGE: bool>(
     s: S,
-    conv: &WinogradConv,
-    tile: &InputTile,
+    conv: &WinogradConv<T>,
+    tile: &InputTile<T>,
     to: *mut f32,
     step: usize,
 ) {
@@ -479,7 +481,7 @@ unsafe fn input_tile<S: Simd, const L: usize, const A: usize, const EDGE: bool>(
                 if !EDGE || inside(y, x) {
                     let from = corner.wrapping_add(y * w.strides[1] + x * dx * w.strides[2] + c);
                     // SAFETY: the caller's promise: a pixel of the frame.
-                    *to = unsafe { s.load_upto(from, n) };
+                    *to = unsafe { T::load(s, from, n) };
                 }
             }
             let column = if const { L == 1 } { column } else { transform::input_line::<S, L>(s, &column) };

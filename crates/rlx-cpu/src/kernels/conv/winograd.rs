@@ -9,11 +9,15 @@ use rlx_ir::{DType, Dim, Graph, Node, Op, Result, Shape};
 
 use super::{Conv, Shape as Bounds, is_fast, triple};
 use crate::formats;
-use crate::gemm::{self, Filters, WinogradConv, WinogradTile, WinogradWork, pack_filters, packed_filters};
+use crate::gemm::{
+    self, Filters, Packed, WinogradConv, WinogradTile, WinogradWork, pack_filters, packed_filters,
+};
+use crate::isa::Isa;
+use crate::kernels::matmul::is_packed;
 use crate::kernels::{Needs, RunCx, mismatch};
 use crate::layout::{At, Bound};
 
-/// Multiplications in the time that reading a byte of weights takes, from the last cache or memory.
+/// Multiplications of f32 in the time that reading a byte of weights takes, from the last cache or memory.
 const PER_BYTE: f64 = 9.0;
 /// How much of the direct sum's time the algorithm may be expected to take to be chosen.
 const GAIN: f64 = 0.8;
@@ -25,7 +29,7 @@ const LINE_CHANNELS: usize = 1024 * 64;
 /// Whether there are weights `[O, I, k…]` to be packed for it.
 pub(crate) fn packs(tile: WinogradTile, weights: &Shape) -> bool {
     let windows = weights.static_dims().and_then(|dims| Windows::of(&dims));
-    weights.dtype() == DType::F32 && windows.is_some_and(|w| w.are_for(tile))
+    is_packed(weights.dtype()) && windows.is_some_and(|w| w.are_for(tile))
 }
 
 /// The windows of a convolution.
@@ -67,12 +71,17 @@ pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Option<usize> 
     packed_filters(tile, windows.extents, windows.window)?.checked_mul(4)
 }
 
-/// Packs weights.
-pub(crate) fn pack(cx: &mut RunCx<'_, '_>, tile: WinogradTile, weights: &Bound, to: At) -> Result<()> {
+/// Packs weights of `T`.
+pub(crate) fn pack<T: Packed>(
+    cx: &mut RunCx<'_, '_>,
+    tile: WinogradTile,
+    weights: &Bound,
+    to: At,
+) -> Result<()> {
     let windows = Windows::of(weights.dims()).filter(|w| w.are_for(tile));
     let windows = windows.ok_or_else(|| mismatch(format!("weights {:?} for {tile:?}", weights.dims())))?;
     let Windows { extents, window, .. } = windows;
-    let (from, to, isa) = (cx.shared::<f32>(weights.at), cx.shared::<f32>(to), cx.isa);
+    let (from, to, isa) = (cx.shared::<T>(weights.at), cx.shared::<f32>(to), cx.isa);
     let given = weights.layout.strides();
     // Those of frames and lines are 0 where there are none.
     let mut strides = [given[0], given[1], 0, 0, 0];
@@ -86,7 +95,7 @@ pub(crate) fn pack(cx: &mut RunCx<'_, '_>, tile: WinogradTile, weights: &Bound, 
 }
 
 /// The format in which weights are wanted for the algorithm; `None` where the direct sum is as fast, or the form is another.
-pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+pub(crate) fn pack_format(isa: Isa, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let Op::Conv { strides, dilations, groups: 1, format: DataFormat::ChannelsLast, .. } = &node.op else {
         return None;
     };
@@ -94,11 +103,11 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
     let ([over, step @ ..], [apart, dilation @ ..]) = (triple(strides, 1), triple(dilations, 1));
     // Frames far apart would be transformed for one output each.
     let dense = over <= 2 && apart == 1;
-    if input != 1 || !is_fast(&node.op, x) || weights.dtype() != DType::F32 || !dense {
+    if input != 1 || !is_fast(&node.op, x) || !is_packed(weights.dtype()) || !dense {
         return None;
     }
     let windows = Windows { step, dilation, ..Windows::of(&weights.static_dims()?)? };
-    let work = Work::of(&node.shape, windows)?;
+    let work = Work::of(isa, &node.shape, windows)?;
     let candidates = formats::WINOGRAD.iter().filter(|(_, tile)| windows.are_for(*tile));
     let times = candidates.map(|&(format, tile)| (format, work.by(tile)));
     let (format, time) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -111,35 +120,47 @@ struct Work {
     frames: usize,
     out: [usize; 2],
     windows: Windows,
+    /// Bytes of a weight, and multiplications of its type in the time of one of f32.
+    size: usize,
+    rate: f64,
 }
 
 impl Work {
-    fn of(result: &Shape, windows: Windows) -> Option<Work> {
+    fn of(isa: Isa, result: &Shape, windows: Windows) -> Option<Work> {
+        let dtype = result.dtype();
+        // The sum over windows is of products of pairs where the processor has them; the algorithm's are of f32.
+        let rate = if dtype == DType::BF16 && isa.has_bf16() { 2.0 } else { 1.0 };
+        let (frames, out) = Work::outputs(result, &windows)?;
+        Some(Work { frames, out, windows, size: dtype.size_bytes(), rate })
+    }
+
+    /// Output frames of all volumes, and lines and pixels of each.
+    fn outputs(result: &Shape, windows: &Windows) -> Option<(usize, [usize; 2])> {
         let wide = windows.extents[0].max(windows.extents[1]).max(1);
         let size = |dim: Dim, open: usize| dim.as_static().unwrap_or(open);
         if let &[batch, pixels, _] = result.dims() {
-            let out = [1, size(pixels, (LINE_CHANNELS / wide).max(7))];
-            return Some(Work { frames: size(batch, 1), out, windows });
+            return Some((size(batch, 1), [1, size(pixels, (LINE_CHANNELS / wide).max(7))]));
         }
         let (&[batch, ref frames @ .., h, w, _], usual) = (result.dims(), (PIXEL_CHANNELS / wide).max(7))
         else {
             return None;
         };
         let frames = frames.iter().map(|&d| size(d, usual)).product::<usize>();
-        Some(Work { frames: size(batch, 1) * frames, out: [size(h, usual), size(w, usual)], windows })
+        Some((size(batch, 1) * frames, [size(h, usual), size(w, usual)]))
     }
 
-    /// Multiplications, or the time for reading so many weights, which goes on meanwhile.
-    fn time(&self, work: f64, points: f64) -> f64 {
-        let weights = self.windows.extents.iter().map(|&n| n as f64).product::<f64>() * points * 4.0;
+    /// Multiplications of f32, or the time for reading so many bytes of weights of a filter's channel, which goes on meanwhile.
+    fn time(&self, work: f64, bytes: usize) -> f64 {
+        let weights = self.windows.extents.iter().map(|&n| n as f64).product::<f64>() * bytes as f64;
         work.max(weights * PER_BYTE)
     }
 
     fn directly(&self) -> f64 {
         let product = |of: &[usize]| of.iter().map(|&n| n as f64).product::<f64>();
         let outputs = self.frames as f64 * product(&self.out);
-        let taps = product(&self.windows.window);
-        self.time(outputs * taps * product(&self.windows.extents), taps)
+        let taps = self.windows.window.iter().product::<usize>();
+        let sums = outputs * taps as f64 * product(&self.windows.extents);
+        self.time(sums / self.rate, taps * self.size)
     }
 
     fn by(&self, tile: WinogradTile) -> f64 {
@@ -153,14 +174,14 @@ impl Work {
             channels,
             filters,
         };
-        self.time(work.multiplications(), (tile.points() * work.pieces) as f64)
+        self.time(work.multiplications(), tile.points() * work.pieces * 4)
     }
 }
 
 impl Conv {
     /// What binding asks for, where the algorithm is used: scratch of each thread, and the time.
     pub(super) fn winograd_needs(&self, s: &Bounds, tile: WinogradTile) -> Result<Needs> {
-        let conv = self.winograd_conv(s, tile);
+        let conv = self.winograd_conv::<f32>(s, tile);
         // More threads make blocks smaller.
         let scratch = conv.scratch_bytes(&conv.blocks(1));
         let thread_scratch = scratch.ok_or_else(|| mismatch("a convolution that is too large"))?;
@@ -177,7 +198,7 @@ impl Conv {
     }
 
     /// The convolution by its numbers, without addresses.
-    fn winograd_conv(&self, s: &Bounds, tile: WinogradTile) -> WinogradConv {
+    fn winograd_conv<T: Packed>(&self, s: &Bounds, tile: WinogradTile) -> WinogradConv<T> {
         let null = std::ptr::null();
         WinogradConv {
             tile,
@@ -185,7 +206,7 @@ impl Conv {
             windows: self.windows(s, null, null),
             channels: s.channels,
             filters: s.filters,
-            weights: null,
+            weights: std::ptr::null(),
             c: std::ptr::null_mut(),
             c_stride: s.c_stride,
             epilogue: gemm::Epilogue::NONE,
@@ -195,18 +216,18 @@ impl Conv {
     }
 
     /// # Safety
-    /// As [`crate::kernels::StepKernel::run`]; the operands must be f32.
-    pub(super) unsafe fn run_winograd(
+    /// As [`crate::kernels::StepKernel::run`]; the operands must be of `T`.
+    pub(super) unsafe fn run_winograd<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
         s: &Bounds,
         tile: WinogradTile,
-        zeros: *const f32,
+        zeros: *const T,
     ) {
-        let input = cx.ptr::<f32>(s.x).cast_const();
+        let input = cx.ptr::<T>(s.x).cast_const();
         if let Some(planes) = &s.whole.x {
             // SAFETY: the caller's promise; scratch was asked for when the step was bound.
-            unsafe { planes.take_all::<f32>(cx, s.worth, cx.ptr(s.x)) };
+            unsafe { planes.take_all::<T>(cx, s.worth, cx.ptr(s.x)) };
         }
         let conv = WinogradConv {
             windows: self.windows(s, input, zeros),
@@ -224,7 +245,7 @@ impl Conv {
         });
         if let Some(planes) = &s.whole.y {
             // SAFETY: as above; the rows were written just now.
-            unsafe { planes.put_all::<f32>(cx, s.worth, cx.ptr::<f32>(s.y)) };
+            unsafe { planes.put_all::<T>(cx, s.worth, cx.ptr::<T>(s.y)) };
         }
     }
 }
