@@ -8,7 +8,8 @@ use crate::gemm::WinogradTile;
 pub(crate) const MATMUL_RHS: PackFormat = PackFormat::new("MatMulRhs");
 /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matmul.
 pub(crate) const CONV_WEIGHTS: PackFormat = PackFormat::new("ConvWeights");
-/// The weights `[C, 1, k…]` of a depthwise convolution, as `[k…, C]`; those `[C, g, h, w]` of one with few channels in a group, as `[C / 16, h, g, w, 16]`.
+/// The weights `[C, 1, k…]` of a depthwise convolution, as `[k…, C]`; those `[C, g, h, w]` of one with few channels in a group, as `[C / 16, h, g, w, 16]`,
+/// of bf16 `[C / 16, h, g / 2, w, 16, 2]`.
 pub(crate) const GROUPED_WEIGHTS: PackFormat = PackFormat::new("GroupedWeights");
 /// The weights `[n, blocks, size]` of a matmul by quantised blocks, in panels of columns, as they are.
 pub(crate) const BLOCK_WEIGHTS: PackFormat = PackFormat::new("BlockWeights");

@@ -7,7 +7,7 @@ use common::{against_oracle, backends, compile, oracle, run};
 use rlx_ir::op::{Activation, DataFormat};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Gen, random_bindings};
-use rlx_ir::{DType, DimBinding, Graph, GraphExt, LirModule, Op, Shape};
+use rlx_ir::{DType, DimBinding, Graph, GraphExt, LirModule, Op, Shape, Value};
 use rlx_opt::CompileOptions;
 
 const FUNCTIONS: [Activation; 4] =
@@ -163,6 +163,39 @@ fn images_that_are_part_of_others_are_read_as_if_they_were_whole() {
             let y = graph.try_add(op, &[part, w]).unwrap();
             graph.set_outputs(vec![y]);
             let bindings = random_bindings(&graph, &DimBinding::new(), 8);
+            let want = oracle(&graph, &bindings);
+            for (name, backend) in backends() {
+                let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+                let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+                if let Some(difference) = against_oracle(&want, &got) {
+                    panic!("{name}: {difference}\n{graph}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_infinite_number_reaches_the_windows_of_its_pixel_alone() {
+    // The last of an odd number of channels is read beside another channel.
+    for (channels, filters, groups) in [(3, 16, 1), (3, 32, 1), (6, 32, 2), (8, 16, 4), (16, 16, 2)] {
+        let mut graph = Graph::new("infinite");
+        let x = graph.input("x", Shape::new(&[1, 7, 9, channels], DType::BF16));
+        let w = graph.param("w", Shape::new(&[filters, channels / groups, 3, 3], DType::BF16));
+        let op = Op::Conv {
+            strides: vec![1; 2],
+            pads: vec![0; 4],
+            dilations: vec![1; 2],
+            groups,
+            format: DataFormat::ChannelsLast,
+        };
+        let y = graph.try_add(op, &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        for channel in 0..channels {
+            let mut bindings = random_bindings(&graph, &DimBinding::new(), 9);
+            let mut image = vec![1.0; 7 * 9 * channels];
+            image[(3 * 9 + 8) * channels + channel] = f64::INFINITY;
+            bindings.set_input("x", Value::float(DType::BF16, &[1, 7, 9, channels], image));
             let want = oracle(&graph, &bindings);
             for (name, backend) in backends() {
                 let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();

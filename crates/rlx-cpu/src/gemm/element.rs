@@ -21,6 +21,10 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// Neighbouring columns that are neighbours in a row of words, too.
     const RUN: usize;
 
+    /// Neighbours whose products are added by one instruction where a processor has it: weights of so many channels lie side by side where
+    /// groups of a convolution have several.
+    const DOT: usize = 1;
+
     /// Where in its row of words the element of step `step < GROUP` and column `column < PANEL` lies, in elements.
     fn place(step: usize, column: usize) -> usize;
 
@@ -148,6 +152,7 @@ unsafe impl Packed for f32 {
 unsafe impl Packed for bf16 {
     const GROUP: usize = 2;
     const RUN: usize = 1;
+    const DOT: usize = 2;
 
     #[inline(always)]
     fn place(step: usize, column: usize) -> usize {

@@ -167,8 +167,8 @@ impl StepKernel for Grouped {
             pad: self.before,
         };
         let packed = cx.is_packed(self.inputs[1], formats::GROUPED_WEIGHTS)?;
-        let weights = packed_elements(w.dims()).and_then(|n| n.checked_mul(dtype.size_bytes()));
-        let weight_bytes = weights.ok_or_else(|| mismatch("a convolution that is too large"))?;
+        let weight_bytes =
+            packed_bytes(dtype, w.dims()).ok_or_else(|| mismatch("a convolution that is too large"))?;
         needs.shared_scratch = scratch + if packed { 0 } else { weight_bytes };
         let is_full = match group == 1 && channels == inputs {
             true => suits_lines(&windows),
@@ -282,7 +282,7 @@ impl Grouped {
                 cx.ptr::<T>(s.w)
             } else {
                 let to = cx.shared_scratch.wrapping_add(s.scratch).cast::<T>();
-                pack_weights(cx.ptr::<T>(s.w), &s.weights, to);
+                pack_weights(cx.ptr::<T>(s.w), &s.weights, T::DOT, to);
                 to
             };
             let (isa, pass) = (cx.isa, self.pass::<T>(cx, s, weights));
@@ -431,35 +431,45 @@ impl Transposed {
     }
 }
 
-/// Elements of packed weights.
-pub(crate) fn packed_elements(dims: &[usize]) -> Option<usize> {
+/// Bytes of packed weights.
+pub(crate) fn packed_bytes(dtype: DType, dims: &[usize]) -> Option<usize> {
     let &[channels, group, ref window @ ..] = dims else { return None };
-    let channels = if group > 1 { channels.checked_next_multiple_of(LANES)? } else { channels };
-    window.iter().try_fold(channels.checked_mul(group)?, |n, &d| n.checked_mul(d))
+    let dot = packed_type!(dtype, T => T::DOT, _ => 1);
+    let (channels, group) = match group {
+        ..=1 => (channels, group),
+        _ => (channels.checked_next_multiple_of(LANES)?, group.checked_next_multiple_of(dot)?),
+    };
+    let elements = window.iter().try_fold(channels.checked_mul(group)?, |n, &d| n.checked_mul(d))?;
+    elements.checked_mul(dtype.size_bytes())
 }
 
-/// Turns weights `[C, g, h, w]` or `[C, g, w]` into [packed ones](formats::GROUPED_WEIGHTS).
+/// Turns weights `[C, g, h, w]` or `[C, g, w]` into [packed ones](formats::GROUPED_WEIGHTS), where those of `dot` channels of a group of several
+/// lie side by side.
 ///
 /// # Safety
-/// Every element of the view must be readable, and `to` writable for [`packed_elements`].
-pub(crate) unsafe fn pack_weights<T: Copy + Default>(from: *const T, weights: &Layout, mut to: *mut T) {
+/// Every element of the view must be readable, and `to` writable for [`packed_bytes`].
+pub(crate) unsafe fn pack_weights<T: Copy + Default>(
+    from: *const T,
+    weights: &Layout,
+    dot: usize,
+    mut to: *mut T,
+) {
     let (dims, strides) = (weights.dims(), weights.strides());
-    let (channels, kernel, steps) = (dims[0], pair(&dims[2..], 1), &strides[2..]);
+    let (channels, group, kernel, steps) = (dims[0], dims[1], pair(&dims[2..], 1), &strides[2..]);
     let (down, right) = (if steps.len() == 2 { steps[0] } else { 0 }, steps.last().copied().unwrap_or(0));
     let at = |index: usize, step: isize| index as isize * step;
-    let vector = if dims[1] > 1 { LANES } else { channels.max(1) };
+    let (vector, dot) = if group > 1 { (LANES, dot) } else { (channels.max(1), 1) };
     for first in (0..channels).step_by(vector) {
-        for ky in 0..kernel[0] {
-            for j in 0..dims[1] {
-                for kx in 0..kernel[1] {
-                    let source = from.wrapping_offset(at(ky, down) + at(j, strides[1]) + at(kx, right));
-                    for c in first..first + vector {
-                        // SAFETY: the caller's promise.
-                        unsafe {
-                            let element = source.wrapping_offset(at(c, strides[0]));
-                            *to = if c < channels { *element } else { T::default() };
-                            to = to.add(1);
-                        }
+        for (ky, j) in (0..kernel[0]).flat_map(|ky| (0..group).step_by(dot).map(move |j| (ky, j))) {
+            for kx in 0..kernel[1] {
+                let source = from.wrapping_offset(at(ky, down) + at(kx, right));
+                for (c, k) in (first..first + vector).flat_map(|c| (0..dot).map(move |k| (c, k))) {
+                    let from = source.wrapping_offset(at(j + k, strides[1]) + at(c, strides[0]));
+                    let is_there = c < channels && j + k < group;
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        *to = if is_there { *from } else { T::default() };
+                        to = to.add(1);
                     }
                 }
             }

@@ -107,9 +107,7 @@ pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> 
             product(window).zip(tap).and_then(|(taps, tap)| tap.checked_mul(taps))
         }
         (format, dims) if formats::winograd_tile(format).is_some() => winograd::packed_bytes(format, dims),
-        (formats::GROUPED_WEIGHTS, dims) => {
-            grouped::packed_elements(dims).and_then(|n| n.checked_mul(dtype.size_bytes()))
-        }
+        (formats::GROUPED_WEIGHTS, dims) => grouped::packed_bytes(dtype, dims),
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
     bytes.ok_or_else(|| {
@@ -193,7 +191,7 @@ impl Pack {
             }
             // SAFETY: as above.
             formats::GROUPED_WEIGHTS => unsafe {
-                grouped::pack_weights(from.get().cast_const(), &layout, to.get().cast::<u8>());
+                grouped::pack_weights(from.get().cast_const(), &layout, 1, to.get().cast::<u8>());
             },
             other => return Err(mismatch(format!("nothing packs bytes as {other:?}"))),
         }
@@ -223,7 +221,14 @@ impl Pack {
             }
             formats::GROUPED_WEIGHTS => {
                 // SAFETY: as above.
-                unsafe { grouped::pack_weights(from.get().cast_const(), &input.layout, to.get().cast::<T>()) }
+                unsafe {
+                    grouped::pack_weights(
+                        from.get().cast_const(),
+                        &input.layout,
+                        T::DOT,
+                        to.get().cast::<T>(),
+                    );
+                }
             }
             other => return Err(mismatch(format!("nothing packs {other:?}"))),
         }

@@ -206,6 +206,11 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         unsafe { _mm512_loadu_ps(p) }
     }
     #[inline(always)]
+    unsafe fn load_half(self, p: *const f32) -> __m512 {
+        // SAFETY: the caller promises eight readable elements.
+        unsafe { _mm512_zextps256_ps512(_mm256_loadu_ps(p)) }
+    }
+    #[inline(always)]
     unsafe fn load_n(self, p: *const f32, n: usize) -> __m512 {
         // SAFETY: the caller promises `n` readable elements; masked lanes are not touched.
         unsafe { _mm512_maskz_loadu_ps(first(n), p) }

@@ -335,6 +335,14 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         // SAFETY: the caller's promise.
         unsafe { if n == LANES { self.load(p) } else { self.load_n(p, n) } }
     }
+    /// Reads the first eight lanes, the others are zero: without a mask, where that takes time.
+    /// # Safety
+    /// `p` must be readable for eight elements.
+    #[inline(always)]
+    unsafe fn load_half(self, p: *const f32) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { self.load_n(p, LANES / 2) }
+    }
     /// Writes `n ≤ 16` lanes, whole vectors without a mask.
     /// # Safety
     /// As [`store_n`](Simd::store_n).

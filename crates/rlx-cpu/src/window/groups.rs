@@ -9,11 +9,18 @@
 //! * a permutation of sixteen neighbouring channels, where the groups of a vector have no more;
 //! * numbers that are fetched one by one, elsewhere.
 //!
-//! Weights are `[filters / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last filter: those of a vector lie one behind the other. With
-//! one channel in a group they are `[kernel_h, kernel_w, filters]`, as those of a depthwise convolution.
+//! Where products of two bf16 are one instruction, lanes get two channels at a time ([`sources`]).
+//!
+//! Weights are `[filters / 16, kernel_h, g, kernel_w, 16]`, with zeros behind the last filter: those of a vector lie one behind the other. Those of
+//! bf16 are `[filters / 16, kernel_h, g / 2, kernel_w, 16, 2]`: a filter's weights of two channels lie side by side, beside the last of an odd number
+//! a zero. With one channel in a group weights are `[kernel_h, kernel_w, filters]`, as those of a depthwise convolution.
 //! Some lines are computed for one vector of filters after the other, so the weights of one vector stay in the first-level cache.
 
+mod sources;
+
 use std::ops::Range;
+
+use sources::{Fetched, Permuted, PermutedPairs, Source, Splat, SplatPairs};
 
 use super::{WindowPass, Windows, spacing, tile_width};
 use crate::gemm::Packed;
@@ -117,6 +124,12 @@ fn shares<S: Simd, T>(pass: &WindowPass<T>) -> bool {
     S::GEMM_ROWS > 6 && is_within(pass) && filters(pass).is_multiple_of(2 * LANES)
 }
 
+/// Whether two channels of lanes are multiplied at a time, where a group has several.
+#[inline(always)]
+const fn pairs<S: Simd, T: Packed>() -> bool {
+    S::BF16_DOT && T::DOT == 2
+}
+
 /// Computes one vector of an output line, or two. What is not `WHOLE` is the rest of the filters.
 #[inline(always)]
 unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
@@ -135,10 +148,11 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         if is_within(pass) {
-            if shares::<S, T>(pass) {
-                within::<S, T, 2>(s, &v);
-            } else {
-                within::<S, T, 1>(s, &v);
+            match pairs::<S, T>() && pass.group > 1 {
+                true if shares::<S, T>(pass) => within::<S, T, SplatPairs, 2>(s, &v),
+                true => within::<S, T, SplatPairs, 1>(s, &v),
+                false if shares::<S, T>(pass) => within::<S, T, Splat, 2>(s, &v),
+                false => within::<S, T, Splat, 1>(s, &v),
             }
             return;
         }
@@ -192,28 +206,43 @@ macro_rules! in_tiles {
 /// Computes a line of one vector of several groups, whose inputs are neighbours. Those that are `WHOLE` are vectors of channels of a pixel.
 #[inline(always)]
 unsafe fn narrow<S: Simd, T: Packed, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !pairs::<S, T>() {
+            narrow_by::<S, T, Permuted<S::I, WHOLE>, WHOLE>(s, v);
+        } else if v.pass.group.is_multiple_of(2) {
+            narrow_by::<S, T, PermutedPairs<S::I, WHOLE>, WHOLE>(s, v);
+        } else {
+            in_any_form::<S, T, Permuted<S::I, WHOLE>, 1>(s, v);
+        }
+    }
+}
+
+/// As [`narrow`], by inputs of this source.
+#[inline(always)]
+unsafe fn narrow_by<S: Simd, T: Packed, F: Source<S>, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
     const V: usize = 1;
     let wide = S::GEMM_ROWS > 6;
     match dense(&v.pass.windows) {
-        Some((3, 1)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I, true>, V, 3, 1; 8 7 4),
-        Some((3, 2)) if WHOLE && wide => in_tiles!(s, v, Permuted<S::I, true>, V, 3, 2; 7 4),
-        Some((3, 1)) => in_tiles!(s, v, Permuted<S::I, WHOLE>, V, 3, 1; 4),
+        Some((3, 1)) if WHOLE && wide => in_tiles!(s, v, F, V, 3, 1; 8 7 4),
+        Some((3, 2)) if WHOLE && wide => in_tiles!(s, v, F, V, 3, 2; 7 4),
+        Some((3, 1)) => in_tiles!(s, v, F, V, 3, 1; 4),
         // SAFETY: the caller's promise.
-        _ => unsafe { in_any_form::<S, T, Permuted<S::I, WHOLE>, 1>(s, v) },
+        _ => unsafe { in_any_form::<S, T, F, 1>(s, v) },
     }
 }
 
 /// Computes a line of V vectors within a group.
 #[inline(always)]
-unsafe fn within<S: Simd, T: Packed, const V: usize>(s: S, v: &Vectors<'_, T>) {
+unsafe fn within<S: Simd, T: Packed, F: Source<S>, const V: usize>(s: S, v: &Vectors<'_, T>) {
     let wide = S::GEMM_ROWS > 6;
     match dense(&v.pass.windows) {
-        Some((3, 1)) if wide => in_tiles!(s, v, Splat, V, 3, 1; 8 7 4),
-        Some((3, 2)) if wide => in_tiles!(s, v, Splat, V, 3, 2; 7 4),
-        Some((3, 1)) => in_tiles!(s, v, Splat, V, 3, 1; 4),
-        Some((3, 2)) => in_tiles!(s, v, Splat, V, 3, 2; 4),
+        Some((3, 1)) if wide => in_tiles!(s, v, F, V, 3, 1; 8 7 4),
+        Some((3, 2)) if wide => in_tiles!(s, v, F, V, 3, 2; 7 4),
+        Some((3, 1)) => in_tiles!(s, v, F, V, 3, 1; 4),
+        Some((3, 2)) => in_tiles!(s, v, F, V, 3, 2; 4),
         // SAFETY: the caller's promise.
-        _ => unsafe { in_any_form::<S, T, Splat, V>(s, v) },
+        _ => unsafe { in_any_form::<S, T, F, V>(s, v) },
     }
 }
 
@@ -242,50 +271,82 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
 {
     let Vectors { pass, task, .. } = *v;
     let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + KERNEL);
-    let (c, apart, step) = (pass.inputs, v.apart(), v.step());
     let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(v.first);
     let left = (x * STRIDE) as isize - w.pad[1] as isize;
+    let (whole_line, apart) = (w.size[1] * pass.inputs, v.spacing * pass.inputs);
     let (rows, mut line) = pass.rows(task);
     // SAFETY: the caller's promise; all pixels are within the image or are the zeros, and the channels below c.
     unsafe {
         let mut acc = v.start::<S, N, V>(s);
         for ky in rows {
             let mut pixels = [zeros; MOST_PIXELS];
+            let line_at = pass.input.wrapping_add(line * whole_line);
+            let mut at = line_at.wrapping_offset(left * pass.inputs as isize);
             for (i, pixel) in pixels.iter_mut().enumerate().take(count) {
                 // Negative positions become huge.
-                let at = (left + (i * v.spacing) as isize) as usize;
-                if at < w.size[1] {
-                    *pixel = pass.input.wrapping_add((line * w.size[1] + at) * c);
+                if ((left + (i * v.spacing) as isize) as usize) < w.size[1] {
+                    *pixel = at;
                 }
+                at = at.wrapping_add(apart);
             }
             let weights = v.weights(ky);
-            for j in 0..g {
-                let source = F::new(s, v, j);
-                let weights = weights.add(j * KERNEL * LANES);
-                let mut inputs = [s.zero(); MOST_PIXELS];
-                if F::KEPT {
-                    for i in 0..count {
-                        inputs[i] = source.load(s, pixels[i]);
-                    }
-                }
-                for kx in 0..KERNEL {
-                    if !F::KEPT {
-                        for i in 0..N {
-                            inputs[i * STRIDE + kx] = source.load(s, pixels[i * STRIDE + kx]);
-                        }
-                    }
-                    for vector in 0..V {
-                        let weight = T::load(s, weights.add(kx * step + vector * apart), v.lanes);
-                        for i in 0..N {
-                            acc[vector][i] = s.mul_add(inputs[i * STRIDE + kx], weight, acc[vector][i]);
-                        }
-                    }
-                }
+            let whole = g - if F::ENDS { g % F::CHANNELS } else { 0 };
+            for j in (0..whole).step_by(F::CHANNELS) {
+                acc = add::<S, T, F, N, V, KERNEL, STRIDE>(s, v, j, &pixels, weights, acc);
+            }
+            if F::ENDS && whole < g {
+                acc = add::<S, T, F::Last, N, V, KERNEL, STRIDE>(s, v, whole, &pixels, weights, acc);
             }
             line = pass.below(line);
         }
         v.write(s, x, v.spacing, acc);
     }
+}
+
+/// Adds to the sums of a tile what the channels from `j` on give, as many as the source takes at a time, in a row of the kernel.
+///
+/// # Safety
+/// The pixels' channels must be readable, and the weights of the row.
+#[inline(always)]
+unsafe fn add<S, T, F, const N: usize, const V: usize, const KERNEL: usize, const STRIDE: usize>(
+    s: S,
+    v: &Vectors<'_, T>,
+    j: usize,
+    pixels: &[*const T; MOST_PIXELS],
+    weights: *const T,
+    mut acc: [[S::F; N]; V],
+) -> [[S::F; N]; V]
+where
+    S: Simd,
+    T: Packed,
+    F: Source<S>,
+{
+    let (apart, step) = (v.apart(), v.step());
+    // SAFETY: the caller's promise.
+    unsafe {
+        let source = F::new(s, v, j);
+        let weights = weights.add(j / T::DOT * KERNEL * step);
+        let mut inputs = [s.zero(); MOST_PIXELS];
+        if F::KEPT {
+            for i in 0..(N - 1) * STRIDE + KERNEL {
+                inputs[i] = source.load(s, pixels[i]);
+            }
+        }
+        for kx in 0..KERNEL {
+            if !F::KEPT {
+                for i in 0..N {
+                    inputs[i * STRIDE + kx] = source.load(s, pixels[i * STRIDE + kx]);
+                }
+            }
+            for vector in 0..V {
+                let weight = v.weight::<S, F>(s, weights.add(kx * step + vector * apart), j);
+                for i in 0..N {
+                    acc[vector][i] = F::multiply(s, inputs[i * STRIDE + kx], weight, acc[vector][i]);
+                }
+            }
+        }
+    }
+    acc
 }
 
 /// Computes a line by any windows, four positions at a time where they are all within the image.
@@ -316,35 +377,62 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
 ) -> usize {
     let Vectors { pass, task, .. } = *v;
     let (w, g) = (&pass.windows, pass.group);
-    let (c, apart, step) = (pass.inputs, v.apart(), v.step());
     let (rows, mut line) = pass.rows(task);
     // SAFETY: the caller's promise; all pixels are within the image and the channels below c.
     unsafe {
         let mut acc = v.start::<S, N, V>(s);
         for ky in rows {
-            for j in 0..g {
-                let source = F::new(s, v, j);
-                for kx in columns.clone() {
-                    let at = line * w.size[1] + x * w.stride[1] + kx * w.dilation[1] - w.pad[1];
-                    let pixel = pass.input.wrapping_add(at * c);
-                    let weights = v.weights(ky).add(j * w.kernel[1] * LANES + kx * step);
-                    let mut inputs = [s.zero(); N];
-                    for (i, input) in inputs.iter_mut().enumerate() {
-                        *input = source.load(s, pixel.wrapping_add(i * w.stride[1] * c));
-                    }
-                    for vector in 0..V {
-                        let weight = T::load(s, weights.add(vector * apart), v.lanes);
-                        for i in 0..N {
-                            acc[vector][i] = s.mul_add(inputs[i], weight, acc[vector][i]);
-                        }
-                    }
-                }
+            // The pixel under the kernel's first position; what is outside of the image is not read.
+            let at = (line * w.size[1] + x * w.stride[1]).wrapping_sub(w.pad[1]);
+            let first = pass.input.wrapping_add(at.wrapping_mul(pass.inputs));
+            let of = (v.weights(ky), columns.clone());
+            let whole = g - if F::ENDS { g % F::CHANNELS } else { 0 };
+            for j in (0..whole).step_by(F::CHANNELS) {
+                acc = add_columns::<S, T, F, N, V>(s, v, j, first, &of, acc);
+            }
+            if F::ENDS && whole < g {
+                acc = add_columns::<S, T, F::Last, N, V>(s, v, whole, first, &of, acc);
             }
             line = pass.below(line);
         }
         v.write(s, x, 1, acc);
     }
     N
+}
+
+/// As [`add`], of these columns of the row; `first` is the pixel under its first column.
+///
+/// # Safety
+/// As [`add`].
+#[inline(always)]
+unsafe fn add_columns<S: Simd, T: Packed, F: Source<S>, const N: usize, const V: usize>(
+    s: S,
+    v: &Vectors<'_, T>,
+    j: usize,
+    first: *const T,
+    (weights, columns): &(*const T, Range<usize>),
+    mut acc: [[S::F; N]; V],
+) -> [[S::F; N]; V] {
+    let w = &v.pass.windows;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let source = F::new(s, v, j);
+        for kx in columns.clone() {
+            let pixel = first.wrapping_add(kx * w.dilation[1] * v.pass.inputs);
+            let weights = weights.add((j / T::DOT * w.kernel[1] + kx) * v.step());
+            let mut inputs = [s.zero(); N];
+            for (i, input) in inputs.iter_mut().enumerate() {
+                *input = source.load(s, pixel.wrapping_add(i * w.stride[1] * v.pass.inputs));
+            }
+            for vector in 0..V {
+                let weight = v.weight::<S, F>(s, weights.add(vector * v.apart()), j);
+                for i in 0..N {
+                    acc[vector][i] = F::multiply(s, inputs[i], weight, acc[vector][i]);
+                }
+            }
+        }
+    }
+    acc
 }
 
 impl<T: Packed> Vectors<'_, T> {
@@ -394,21 +482,47 @@ impl<T: Packed> Vectors<'_, T> {
     /// Weights from one vector of filters to the next.
     #[inline(always)]
     fn apart(&self) -> usize {
-        let (w, g) = (&self.pass.windows, self.pass.group);
-        if g == 1 { LANES } else { w.kernel[0] * g * w.kernel[1] * LANES }
+        if self.pass.group == 1 { LANES } else { self.pass.windows.kernel[0] * self.row() }
     }
 
     /// Weights from one position of the kernel's line to the next.
     #[inline(always)]
     fn step(&self) -> usize {
-        if self.pass.group == 1 { self.pass.windows.channels } else { LANES }
+        if self.pass.group == 1 { self.pass.windows.channels } else { T::DOT * LANES }
+    }
+
+    /// Weights of a row of the kernel.
+    #[inline(always)]
+    fn row(&self) -> usize {
+        self.pass.group.div_ceil(T::DOT) * self.pass.windows.kernel[1] * self.step()
     }
 
     /// Those of a row of the kernel, of the first vector.
     #[inline(always)]
     fn weights(&self, ky: usize) -> *const T {
-        let row = self.pass.group * self.pass.windows.kernel[1] * self.step();
-        self.pass.weights.wrapping_add(self.ch / LANES * self.apart() + ky * row)
+        self.pass.weights.wrapping_add(self.ch / LANES * self.apart() + ky * self.row())
+    }
+
+    /// The weights at `p` as the source's inputs are multiplied with: those of channel `j`, or of the pair that begins with it.
+    ///
+    /// # Safety
+    /// The vector at `p` must be readable.
+    #[inline(always)]
+    unsafe fn weight<S: Simd, F: Source<S>>(&self, s: S, p: *const T, j: usize) -> S::F {
+        // SAFETY: the caller's promise; what is packed in pairs is in whole vectors.
+        unsafe {
+            if const { T::DOT == 1 } || self.pass.group == 1 {
+                return T::load(s, p, self.lanes);
+            }
+            let pairs = s.load(p.cast());
+            if const { F::CHANNELS == 2 } {
+                pairs
+            } else if j.is_multiple_of(2) {
+                s.widen_bf16(s.bits(pairs))
+            } else {
+                s.from_bits(s.and_i(s.bits(pairs), s.splat_i(!0xffff)))
+            }
+        }
     }
 
     /// What sums start from.
@@ -452,93 +566,6 @@ impl<T: Packed> Vectors<'_, T> {
                 }
             }
         }
-    }
-}
-
-/// How lanes get their inputs: channel `j` of the group of each.
-trait Source<S: Simd>: Copy {
-    /// Whether inputs are kept for all positions of the kernel that they are in, since to bring them to their lanes costs more than to load them.
-    const KEPT: bool;
-
-    /// For these vectors.
-    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self;
-
-    /// The inputs at a pixel.
-    ///
-    /// # Safety
-    /// The pixel's channels must be readable.
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F;
-}
-
-/// Several groups, of neighbouring channels: which of sixteen each lane gets. Those are all of the pixel's where they are `WHOLE`.
-#[derive(Clone, Copy)]
-struct Permuted<I, const WHOLE: bool> {
-    first: usize,
-    channels: usize,
-    from: I,
-}
-
-impl<S: Simd, const WHOLE: bool> Source<S> for Permuted<S::I, WHOLE> {
-    const KEPT: bool = true;
-
-    #[inline(always)]
-    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self {
-        let (first, behind) = v.loaded(j);
-        let channels = if WHOLE { LANES } else { LANES.min(v.pass.inputs - first) };
-        // SAFETY: there are as many offsets as lanes.
-        let offsets = s.bits(unsafe { s.load(v.offsets.as_ptr().cast()) });
-        Permuted { first, channels, from: s.add_i(offsets, s.splat_i(behind as i32)) }
-    }
-    #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
-        // SAFETY: the caller's promise.
-        s.permute(unsafe { T::load(s, pixel.wrapping_add(self.first), self.channels) }, self.from)
-    }
-}
-
-/// Several groups of more channels than a vector has: where each lane's channel is.
-#[derive(Clone, Copy)]
-struct Fetched {
-    first: usize,
-    lanes: usize,
-    offsets: [i32; LANES],
-}
-
-impl<S: Simd> Source<S> for Fetched {
-    const KEPT: bool = true;
-
-    #[inline(always)]
-    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
-        Fetched { first: v.first + j, lanes: v.lanes, offsets: v.offsets }
-    }
-    #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
-        let mut inputs = [0.0; LANES];
-        let first = pixel.wrapping_add(self.first);
-        for lane in 0..self.lanes {
-            // SAFETY: the caller's promise.
-            inputs[lane] = unsafe { (*first.wrapping_add(self.offsets[lane] as usize)).widen() };
-        }
-        // SAFETY: a vector of the array.
-        unsafe { s.load(inputs.as_ptr()) }
-    }
-}
-
-/// Vectors within a group: the channel that all lanes get.
-#[derive(Clone, Copy)]
-struct Splat(usize);
-
-impl<S: Simd> Source<S> for Splat {
-    const KEPT: bool = false;
-
-    #[inline(always)]
-    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
-        Splat(v.first + j)
-    }
-    #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
-        // SAFETY: the caller's promise.
-        unsafe { T::splat(s, pixel.wrapping_add(self.0)) }
     }
 }
 

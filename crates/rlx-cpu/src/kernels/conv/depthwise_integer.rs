@@ -127,7 +127,7 @@ impl StepKernel for Depthwise {
                 cx.ptr::<u8>(s.w)
             } else {
                 let to = cx.shared_scratch.wrapping_add(s.scratch + s.prepared_bytes());
-                pack_weights(cx.ptr::<u8>(s.w), &s.weights, to);
+                pack_weights(cx.ptr::<u8>(s.w), &s.weights, 1, to);
                 to
             };
             let image = (zero, s.zeros.signed[0]);
