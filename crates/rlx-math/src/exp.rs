@@ -32,6 +32,21 @@ pub fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
     l.scale2(r, n)
 }
 
+/// eˣ with sixteen bits, for results that are rounded to half as many: 2^f by a minimax polynomial of degree four, times 2ⁿ. For x up to 80; no
+/// relative error is larger than 2⁻¹⁶ where the result is no denormal number.
+#[inline(always)]
+pub fn exp_short<L: Lanes>(l: L, x: L::F) -> L::F {
+    // Below, the result is 0. The raw operation keeps a NaN in `x`.
+    let x = l.max_raw(l.splat(-150.0), l.mul(x, l.splat(std::f32::consts::LOG2_E)));
+    let n = l.round(x);
+    let r = polynomial(
+        l,
+        l.sub(x, n),
+        [9.570_102e-3, 5.591_786_3e-2, 2.402_474_4e-1, 6.931_218e-1, 9.999_993e-1],
+    );
+    l.scale2(r, n)
+}
+
 /// Half of 2ˣ for x in [−200, 126]: half of 2^f with |f| ≤ 1/2 by a minimax polynomial of degree six, times 2ⁿ.
 #[inline(always)]
 pub(crate) fn half_exp2<L: Lanes>(l: L, x: L::F) -> L::F {

@@ -25,7 +25,7 @@ use self::gathered::{Operand, Rows, Slices, Source};
 pub(crate) use self::gathered::{Reads, fuses, reads};
 use self::heads::Heads;
 use self::mask::{AddMask, MaskRow, apply_mask};
-use self::streaming::BLOCK;
+use self::streaming::{BLOCK, TOGETHER};
 use super::elementwise::halves::{Conversion, convert, widen_strided};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
@@ -188,7 +188,10 @@ impl StepKernel for Attention {
         let multiplied = if as_it_is { DType::BF16 } else { DType::F32 };
         let wide = |n: usize| if self.dtype == multiplied { Ok(0) } else { whole_vectors(n) };
         let block = if direct { direct::together(sq, h / kh) } else { sq.min(BLOCK) };
-        let scores = block.checked_mul(if direct { sk } else { streaming::keys_at_once(sk) });
+        let scores = match direct {
+            true => block.checked_mul(sk),
+            false => block.min(TOGETHER).checked_mul(streaming::keys_at_once(sk)),
+        };
         let sizes = if direct { [Some(0); 2] } else { streaming::packed_sizes(multiplied, d, sk, dv) };
         let rows = |n: usize| if direct { Ok(0) } else { block.checked_mul(n).ok_or_else(too_large) };
         let lines = [d, dv].map(|n| sk.saturating_mul(n));

@@ -61,24 +61,30 @@ impl<T: Packed> Kernel for Weigh<T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let p = self.piece;
-        for row in 0..p.rows {
-            let seen = p.seen.saturating_add(row as isize * p.grows).clamp(0, p.columns as isize) as usize;
-            let scores = p.scores.wrapping_add(row * p.stride);
-            let weights = scores.cast::<T>();
-            // SAFETY: `weigh` was promised the rows, their states and sums.
-            unsafe {
+        let seen =
+            |row: usize| p.seen.saturating_add(row as isize * p.grows).clamp(0, p.columns as isize) as usize;
+        // SAFETY: `weigh` was promised the rows, their states and sums.
+        unsafe {
+            // The largest scores of all rows first: none of them waits for another's.
+            for row in 0..p.rows {
+                let scores = p.scores.wrapping_add(row * p.stride);
                 let state = &mut *p.states.wrapping_add(row);
-                let largest = larger(state.largest, max_of(s, scores, seen) * p.scale);
-                if largest == f32::NEG_INFINITY {
-                    fill_zeros(s, weights, 0, p.columns);
-                    continue;
-                }
+                let largest = larger(state.largest, max_of(s, scores, seen(row)) * p.scale);
                 if largest.to_bits() != state.largest.to_bits() {
                     let factor = math::exp(s, s.splat(state.largest - largest));
                     scale_row(s, p.sums.wrapping_add(row * p.width), p.width, factor);
                     *state = RowState { largest, total: state.total * s.to_array(factor)[0] };
                 }
-                state.total += weights_of(s, scores, weights, seen, p.scale, largest);
+            }
+            for row in 0..p.rows {
+                let scores = p.scores.wrapping_add(row * p.stride);
+                let (weights, seen) = (scores.cast::<T>(), seen(row));
+                let state = &mut *p.states.wrapping_add(row);
+                if state.largest == f32::NEG_INFINITY {
+                    fill_zeros(s, weights, 0, p.columns);
+                    continue;
+                }
+                state.total += weights_of(s, scores, weights, seen, p.scale, state.largest);
                 fill_zeros(s, weights, seen, p.columns);
             }
         }
@@ -91,7 +97,8 @@ fn larger(a: f32, b: f32) -> f32 {
     if a.is_nan() || a > b { a } else { b }
 }
 
-/// `weights = e^(scale · scores − largest)`, rounded, and the sum of them before they are rounded.
+/// `weights = e^(scale · scores − largest)`, rounded, and the sum of them before they are rounded. Where they are rounded to 16 bits, the
+/// exponential has as many, and denormal ones may be 0, as in the products that they are for.
 ///
 /// # Safety
 /// There must be `n` scores, and room for as many weights, which may begin where the scores do.
@@ -110,18 +117,24 @@ unsafe fn weights_of<S: Simd, T: Packed>(
     // SAFETY: the caller's promise. A vector of weights ends before the scores that are read after it begin.
     unsafe {
         for i in (0..whole).step_by(LANES) {
-            let e = math::exp(s, s.mul_add(s.load(scores.add(i)), scale, shift));
-            T::store(s, weights.add(i), LANES, e);
+            let e = exponential::<S, T>(s, s.mul_add(s.load(scores.add(i)), scale, shift));
+            T::store_sum(s, weights.add(i), LANES, e);
             sum = s.add(sum, e);
         }
         if whole < n {
             let lanes = n - whole;
-            let e = math::exp(s, s.mul_add(s.load_n(scores.add(whole), lanes), scale, shift));
-            T::store(s, weights.add(whole), lanes, e);
+            let e = exponential::<S, T>(s, s.mul_add(s.load_n(scores.add(whole), lanes), scale, shift));
+            T::store_sum(s, weights.add(whole), lanes, e);
             sum = s.add(sum, super::reduce::fill(s, e, lanes, 0.0));
         }
     }
     s.sum(sum)
+}
+
+/// eˣ as exactly as `T` can hold it.
+#[inline(always)]
+fn exponential<S: Simd, T: Packed>(s: S, x: S::F) -> S::F {
+    if const { size_of::<T>() == 2 } { math::exp_short(s, x) } else { math::exp(s, x) }
 }
 
 /// Makes the elements from `from` on zeros.

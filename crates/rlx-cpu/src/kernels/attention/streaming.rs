@@ -3,18 +3,20 @@
 //! ```text
 //! for each head:            pack its keys and values               (once for all blocks of the thread)
 //!   for each block:         128 queries
-//!     for some keys:        scores = q·kᵀ  →  weights, relative to the largest score so far  →  sums += weights·v
+//!     for some keys:        which stay in the second-level cache for the block
+//!       for some queries:   scores = q·kᵀ  →  weights, relative to the largest score so far  →  sums += weights·v
 //!     divide the sums by the sum of the weights
 //! ```
 //!
-//! Scores of a block, some keys and values and the sums are half a megabyte, however many keys there are. Where a query's largest score
+//! Scores of some queries stay in the first-level cache; some keys and values and the sums of a block are a quarter of a megabyte, however many
+//! keys there are. Where a query's largest score
 //! grows, its sums are scaled to it (`rows::weigh`). Keys that no query of the block may see are left out.
 
 use rlx_ir::DType;
 use rlx_ir::op::{MaskKind, Unseen};
 
 use super::{Attention, Bindings, InScratch, Run};
-use crate::gemm::{self, Ahead, Epilogue, Gemm, PANEL, Packed, Strided, TileSizes, Wide};
+use crate::gemm::{self, Ahead, Epilogue, Gemm, PANEL, Packed, Rows, Strided, TileSizes, Wide};
 use crate::isa::Isa;
 use crate::kernels::elementwise::halves::widen_strided;
 use crate::kernels::packed_type;
@@ -22,6 +24,9 @@ use crate::rows::{self, Piece, RowState, Sums};
 
 /// Queries of a task.
 pub(super) const BLOCK: usize = 128;
+
+/// Of a block, the queries whose scores are computed before their weights are: two tiles of a matmul.
+pub(super) const TOGETHER: usize = 16;
 
 /// The most keys at a time.
 const KEYS: usize = 6 * PANEL;
@@ -39,7 +44,7 @@ struct Lines<T> {
     column: isize,
 }
 
-/// A block of queries of a head.
+/// Some queries of a head.
 struct Block<T> {
     /// The item of the batch and its head.
     head: (usize, usize),
@@ -48,6 +53,23 @@ struct Block<T> {
     /// How many there are.
     rows: usize,
     queries: Strided<T>,
+    /// What is known of each, and what was summed for it.
+    states: *mut RowState,
+    sums: *mut f32,
+}
+
+impl<T: Packed> Block<T> {
+    /// Its queries from number `from` on, [`TOGETHER`] at most; `width` elements are summed for each.
+    fn part(&self, from: usize, width: usize) -> Block<T> {
+        Block {
+            head: self.head,
+            first: self.first + from,
+            rows: TOGETHER.min(self.rows - from),
+            queries: self.queries.skip(from),
+            states: self.states.wrapping_add(from),
+            sums: self.sums.wrapping_add(from * width),
+        }
+    }
 }
 
 impl Attention {
@@ -85,12 +107,14 @@ impl Attention {
                 Strided { ptr: wide.ptr.cast::<T>(), row_stride: wide.row_stride }
             };
             std::slice::from_raw_parts_mut(states, rows).fill(RowState::EMPTY);
-            let block = Block { head: (b, h), first, rows, queries };
+            let block = Block { head: (b, h), first, rows, queries, states, sums };
             // No query sees later keys than the last one, nor earlier ones than the first.
             let at_once = keys_at_once(sk);
             let from = self.visible(s, first).start / at_once * at_once;
             for start in (from..self.visible(s, first + rows - 1).end).step_by(at_once) {
-                self.piece(s, run, scratch, &block, start, start > from);
+                for part in (0..rows).step_by(TOGETHER) {
+                    self.piece(s, run, scratch, &block.part(part, dv), start, start > from);
+                }
             }
             let y = self.row_of(run.y, &s.y, (b, h, first));
             let unseen = if self.unseen == Unseen::Nan && sk > 0 { f32::NAN } else { 0.0 };
@@ -106,7 +130,7 @@ impl Attention {
         }
     }
 
-    /// Adds what the keys from `start` on give to the sums of a block, if it has any (`add`).
+    /// Adds what the keys from `start` on give to the sums of some queries, if they have any (`add`).
     ///
     /// # Safety
     /// As [`Attention::block`]; keys and values must be packed, and states and sums those of the keys before.
@@ -120,8 +144,8 @@ impl Attention {
         add: bool,
     ) {
         let ([.., sq, d], sk, width) = (s.q.dims, s.k.dims[2], s.v.dims[3]);
-        let [keys, values, scores, _, _, mask_row, sums, states] = s.scratch(scratch);
-        let &Block { head: (b, h), first, rows, queries } = block;
+        let [keys, values, scores, _, _, mask_row, ..] = s.scratch(scratch);
+        let &Block { head: (b, h), first, rows, queries, states, sums } = block;
         let stride = keys_at_once(sk);
         let columns = stride.min(sk - start);
         // SAFETY: the caller's promise.
@@ -134,7 +158,6 @@ impl Attention {
                 MaskKind::Causal => ((first + 1 + sk) as isize - (sq + start) as isize, 1),
                 _ => (columns as isize, 0),
             };
-            let states = states.cast();
             rows::weigh::<T>(
                 run.isa,
                 Piece { scores, stride, rows, columns, seen, grows, scale, states, sums, width },
