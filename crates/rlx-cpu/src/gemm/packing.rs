@@ -71,7 +71,9 @@ pub(crate) unsafe fn pack_panel<T: Packed>(
         } else if !k.is_multiple_of(T::GROUP) {
             std::ptr::write_bytes(dst.add((groups::<T>(k) - 1) * PANEL), 0, PANEL);
         }
-        if cs == 1 {
+        if cs == 1 && T::GROUP == 2 && T::RUN == 1 {
+            pack_rows_of_pairs(src, rs, k, width, dst);
+        } else if cs == 1 {
             for i in 0..k {
                 let row = src.wrapping_offset(i as isize * rs);
                 let out = dst.add(i / T::GROUP * PANEL).cast::<T>();
@@ -91,6 +93,25 @@ pub(crate) unsafe fn pack_panel<T: Packed>(
 
 /// Side of the squares that transposing packers move: they stay in the first-level cache.
 const SQUARE: usize = 16;
+
+/// Packs one panel whose rows are contiguous, where a word is two steps of depth: of two rows at a time.
+unsafe fn pack_rows_of_pairs<T: Packed>(src: *const T, rs: isize, k: usize, width: usize, dst: *mut f32) {
+    const { assert!(T::GROUP != 2 || size_of::<T>() == 2) };
+    for i in (0..k).step_by(2) {
+        let first = src.wrapping_offset(i as isize * rs).cast::<u16>();
+        let second = first.wrapping_offset(rs);
+        let to = dst.wrapping_add(i / 2 * PANEL).cast::<u32>();
+        // The second step of the last word is missing where the depth is odd.
+        let both = i + 1 < k;
+        for j in 0..width {
+            // SAFETY: i (and i + 1, of both) < k and j < width address elements the caller promised, and a word of the panel.
+            unsafe {
+                let high = if both { u32::from(*second.wrapping_add(j)) } else { 0 };
+                *to.add(j) = u32::from(*first.add(j)) | high << 16;
+            }
+        }
+    }
+}
 
 /// Packs one panel whose columns are contiguous, where a word is two steps of depth: whole words are moved.
 unsafe fn pack_pairs<T: Packed>(src: *const T, cs: isize, k: usize, width: usize, dst: *mut f32) {
