@@ -376,6 +376,9 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
         let lines = g.rows.tile::<R>(row);
+        if part.last && g.wide.is_none() && g.m.saturating_mul(g.c_stride) > FAR / size_of::<A::Element>() {
+            fetch_result::<S, A::Element, R, V>(s, g.c.wrapping_add(row * g.c_stride + col), g.c_stride);
+        }
         let mut start = [[s.zero(); V]; R];
         if const { A::Element::GROUP == 1 } && !part.first {
             load_tile(s, &mut start, g.c.add(row * g.c_stride + col).cast(), g.c_stride, g.n - col);
@@ -448,6 +451,20 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                 }
             });
             s.enter_plain(Finish { e, sums: at, rows: R, vecs: V, c, stride, row, col, width });
+        }
+    }
+}
+
+/// Results of more bytes are not in the second-level cache when they are written.
+const FAR: usize = 1 << 20;
+
+/// Starts moving R rows of V vectors of a result into the first-level cache, before they are computed: what is written to lines that are far away
+/// waits for one after the other.
+#[inline(always)]
+fn fetch_result<S: Simd, O, const R: usize, const V: usize>(s: S, c: *mut O, stride: usize) {
+    for r in 0..R {
+        for at in (0..V * LANES).step_by(64 / size_of::<O>()) {
+            s.prefetch_l1(c.wrapping_add(r * stride + at).cast());
         }
     }
 }
