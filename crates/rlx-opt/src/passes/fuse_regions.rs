@@ -134,6 +134,10 @@ impl<'g> Groups<'g> {
             members.push(id);
             next.extend(self.users[id.index()].iter().copied());
         }
+        let target = self.context.target;
+        while members.len() > 1 && !target.takes_epilogue(&members, &self.results(&members), self.graph) {
+            members.pop();
+        }
         if let Some(residual) = self.residual(anchor, &members) {
             members.extend(residual);
             members.sort_unstable();
