@@ -123,21 +123,28 @@ fn a_value_that_something_else_reads_is_stored() {
     }
 }
 
-/// A matmul of random extents, batch and type with an epilogue of the library's, whose result may be a part of wider rows.
+/// A matmul of random extents, batch and type with an epilogue of the library's. What is added may be some rows and columns of a larger tensor, and the result a part of wider rows.
 fn random_epilogue(g: &mut Gen) -> Graph {
     let dtype = g.pick(&["f32", "f16", "bf16"]);
     let batch = g.pick(&["", "2, ", "3, 1, ", "2, 3, "]);
+    let rank = batch.matches(',').count() + 1;
     let [m, n] = [0, 1].map(|_| g.size(16..=40));
     let k = 2 * g.size(16..=24);
     let own = if g.chance(0.5) { batch } else { "" };
     let result = format!("[{batch}{m}, {n}] {dtype}");
+    let [above, before] = if g.chance(0.4) { [g.size(0..=2), 8 * g.size(0..=1)] } else { [0, 0] };
+    let (zeros, ones) = ("0, ".repeat(rank - 1), vec!["1"; rank + 1].join(", "));
     let nodes = [
         format!(r#"%0 = Input {{name="x"}} : [{batch}{m}, {k}] {dtype}"#),
         format!(r#"%1 = Param {{name="w"}} : [{own}{k}, {n}] {dtype}"#),
         format!(r#"%2 = Param {{name="b"}} : [{n}] {dtype}"#),
-        format!(r#"%3 = Input {{name="r"}} : {result}"#),
-        format!("%4 = MatMul(%0, %1) : [{batch}{m}, {n}] {dtype}"),
+        format!(r#"%3 = Input {{name="r"}} : [{batch}{}, {}] {dtype}"#, m + above, n + before),
+        format!(
+            "%4 = Slice(%3) {{starts=[{zeros}{above}, {before}], steps=[{ones}], to=[{batch}{m}, {n}]}} : {result}"
+        ),
+        format!("%5 = MatMul(%0, %1) : {result}"),
     ];
+    const RESIDUAL: &str = "Binary.Add(%4, @)";
     let sums = if g.chance(0.5) { [BIAS, RESIDUAL] } else { [RESIDUAL, BIAS] };
     let mut ops: Vec<&str> = sums.into_iter().filter(|_| g.chance(0.6)).collect();
     if g.chance(0.6) {
@@ -145,9 +152,8 @@ fn random_epilogue(g: &mut Gen) -> Graph {
     }
     let (mut lines, mut last) = chain(&nodes, &ops, &result);
     if g.chance(0.3) {
-        let rank = batch.matches(',').count() + 1;
         last += 1;
-        let whole = format!("Concat(%{}, %3) {{axis={rank}}} : [{batch}{m}, {}] {dtype}", last - 1, 2 * n);
+        let whole = format!("Concat(%{}, %4) {{axis={rank}}} : [{batch}{m}, {}] {dtype}", last - 1, 2 * n);
         lines.push(format!("%{last} = {whole}"));
     }
     parsed(&format!("{} return %{last}", lines.join("\n")))
