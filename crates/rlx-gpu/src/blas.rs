@@ -1,7 +1,7 @@
 //! Matmuls by a BLAS of the device's vendor.
 //!
 //! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), a device whose vendor has a library for matmuls ([`crate::GpuApi::blas`]) gives it those that it
-//! [`takes`]. Into these, nothing is fused but what the library computes as it stores a product: a bias, a residual and a function (`epilogue`).
+//! [`takes`]. Into these, nothing is fused but what the library computes as it stores a product: a bias, a residual and a GELU (`epilogue`).
 //!
 //! The device's own kernel is compiled for such a step in any case. Whether the library does it is decided where numbers are bound, by
 //! these alone (`StepMatMul::bind`), and by whether the library has an algorithm for them: so the same shapes on the same device give
@@ -15,7 +15,6 @@ use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{DType, Dim, Graph, Node, NodeId, Op};
 
 use epilogue::Epilogue;
-pub use epilogue::Function;
 
 pub(crate) mod epilogue;
 
@@ -64,7 +63,7 @@ pub struct Matrix {
     pub next: i64,
 }
 
-/// A matmul of a BLAS as numbers: `function(A·B + added + bias)`, of `m`×`k` by `k`×`n`.
+/// A matmul of a BLAS as numbers: `gelu(A·B + added + bias)`, of `m`×`k` by `k`×`n`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatMul {
     /// The type of all elements; sums are f32.
@@ -85,8 +84,8 @@ pub struct MatMul {
     pub adds: bool,
     /// A vector along the columns that is added to each row: the module's buffer, and its first element there.
     pub bias: Option<(usize, i64)>,
-    /// What is applied to the sums.
-    pub function: Option<Function>,
+    /// Whether a GELU, by a hyperbolic tangent, is applied to the sums.
+    pub gelu: bool,
 }
 
 impl MatMul {
@@ -97,7 +96,7 @@ impl MatMul {
 
     /// Whether the library computes anything besides the product.
     pub fn has_epilogue(&self) -> bool {
-        self.adds || self.bias.is_some() || self.function.is_some()
+        self.adds || self.bias.is_some() || self.gelu
     }
 }
 
@@ -111,7 +110,7 @@ pub(crate) struct Taken {
     operands: [usize; 2],
     bias: Option<usize>,
     residual: Option<usize>,
-    function: Option<Function>,
+    gelu: bool,
 }
 
 impl Taken {
@@ -120,7 +119,7 @@ impl Taken {
         let node = graph.node(step.node);
         match &step.kind {
             StepKind::Op(Op::MatMul) if takes(node, graph) => {
-                Some(Taken { operands: [0, 1], bias: None, residual: None, function: None })
+                Some(Taken { operands: [0, 1], bias: None, residual: None, gelu: false })
             }
             StepKind::Op(Op::Region { body }) => Self::of_body(&body.graph),
             _ => None,
@@ -128,12 +127,12 @@ impl Taken {
     }
 
     fn of_body(body: &Graph) -> Option<Taken> {
-        let (matmul, Epilogue { bias, residual, function, .. }) = Epilogue::of_body(body)?;
+        let (matmul, Epilogue { bias, residual, gelu, .. }) = Epilogue::of_body(body)?;
         let number = |id: NodeId| body.inputs().position(|input| input.id == id);
         let &[a, b] = &matmul.inputs[..] else { return None };
         let operands = [number(a)?, number(b)?];
         let taken =
-            Taken { operands, bias: bias.and_then(number), residual: residual.and_then(number), function };
+            Taken { operands, bias: bias.and_then(number), residual: residual.and_then(number), gelu };
         takes(matmul, body).then_some(taken)
     }
 }
@@ -141,12 +140,12 @@ impl Taken {
 impl fmt::Display for Taken {
     /// What is computed besides the product: `+bias+residual+gelu_approx`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let function = self.function.map(|function| match function {
-            Function::Relu => "+relu",
-            Function::GeluTanh => "+gelu_approx",
-        });
-        let added = [self.bias.map(|_| "+bias"), self.residual.map(|_| "+residual")];
-        { added }.into_iter().chain([function]).flatten().try_for_each(|part| f.write_str(part))
+        let parts = [
+            (self.bias.is_some(), "+bias"),
+            (self.residual.is_some(), "+residual"),
+            (self.gelu, "+gelu_approx"),
+        ];
+        { parts }.iter().filter(|(is_there, _)| *is_there).try_for_each(|(_, part)| f.write_str(part))
     }
 }
 
@@ -210,7 +209,7 @@ pub(crate) struct StepMatMul {
     matrices: [StepMatrix; 4],
     adds: bool,
     bias: Option<StepVector>,
-    function: Option<Function>,
+    gelu: bool,
 }
 
 /// A dimension of a batch: how many, and the strides of the matrices.
@@ -223,7 +222,7 @@ struct Axis {
 impl StepMatMul {
     /// The step's matmul, where a BLAS does it ([`Taken`]).
     pub(crate) fn of(step: &Step, graph: &Graph, table: &mut ExtentTable) -> Option<StepMatMul> {
-        let Taken { operands: [a, b], bias, residual, function } = Taken::of(step, graph)?;
+        let Taken { operands: [a, b], bias, residual, gelu } = Taken::of(step, graph)?;
         let (a, b, [result]) = (step.inputs.get(a)?, step.inputs.get(b)?, &step.outputs[..]) else {
             return None;
         };
@@ -234,7 +233,7 @@ impl StepMatMul {
         };
         let mut matrix = |operand: &Operand| StepMatrix::of(operand, table);
         let matrices = [matrix(a)?, matrix(b)?, matrix(added)?, matrix(result)?];
-        Some(StepMatMul { dtype: result.dtype, matrices, adds: residual.is_some(), bias, function })
+        Some(StepMatMul { dtype: result.dtype, matrices, adds: residual.is_some(), bias, gelu })
     }
 
     /// The matmul for these numbers; `None` where the device's own kernel is to do it: there is nothing to sum, an operand has neither
@@ -272,7 +271,7 @@ impl StepMatMul {
             calls,
             adds: self.adds,
             bias: bias.map(|(buffer, offset, _)| (buffer, offset)),
-            function: self.function,
+            gelu: self.gelu,
         })
     }
 

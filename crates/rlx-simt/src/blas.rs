@@ -12,7 +12,7 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rlx_gpu::blas::{Function, MatMul, Matrix};
+use rlx_gpu::blas::{MatMul, Matrix};
 use rlx_gpu::{BoundMatMul, locked};
 use rlx_ir::DType;
 
@@ -38,13 +38,11 @@ fn element(dtype: DType, numbers: &Numbers) -> Option<c_int> {
 
 /// What the library computes behind the product.
 fn epilogue(of: &MatMul, numbers: &Numbers) -> c_int {
-    match (of.function, of.bias.is_some()) {
-        (None, false) => numbers.plain,
-        (None, true) => numbers.add_bias,
-        (Some(Function::Relu), false) => numbers.relu,
-        (Some(Function::Relu), true) => numbers.relu_bias,
-        (Some(Function::GeluTanh), false) => numbers.gelu,
-        (Some(Function::GeluTanh), true) => numbers.gelu_bias,
+    match (of.gelu, of.bias.is_some()) {
+        (false, false) => numbers.plain,
+        (false, true) => numbers.add_bias,
+        (true, false) => numbers.gelu,
+        (true, true) => numbers.gelu_bias,
     }
 }
 
@@ -172,12 +170,12 @@ impl Handles {
 
     /// Says that the library has no algorithm for an epilogue: once as a warning, since nothing is wrong but the time that it takes.
     pub(crate) fn tell_rejected(&self, of: &MatMul) {
-        let &MatMul { m, k, n, dtype, adds: residual, function, .. } = of;
+        let &MatMul { m, k, n, dtype, adds: residual, gelu, .. } = of;
         let (library, bias) = (self.library.name(), of.bias.is_some());
         if self.told.swap(true, Ordering::Relaxed) {
-            tracing::debug!(library, %dtype, m, k, n, bias, residual, ?function, "no algorithm with this epilogue: own kernels do the step");
+            tracing::debug!(library, %dtype, m, k, n, bias, residual, gelu, "no algorithm with this epilogue: own kernels do the step");
         } else {
-            tracing::warn!(library, %dtype, m, k, n, bias, residual, ?function, "no algorithm with this epilogue: own kernels do the step, and what else has none");
+            tracing::warn!(library, %dtype, m, k, n, bias, residual, gelu, "no algorithm with this epilogue: own kernels do the step, and what else has none");
         }
     }
 

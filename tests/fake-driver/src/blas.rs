@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::calls::{self, Vendor, current, driver};
 use crate::exports::{Handle, give, handle, id};
-use crate::world::blas::{Descriptor, Element, Function, How, Layout, MatMul, Problem, Product};
+use crate::world::blas::{Descriptor, Element, How, Layout, MatMul, Problem, Product};
 use crate::world::{Outcome, Rejected, Thing, Work, World};
 
 /// The libraries' numbers for errors.
@@ -188,11 +188,10 @@ fn set_matmul(
     let [epilogue, bias, bias_element] = numbers.epilogue;
     if attribute == epilogue {
         let said = value::<u32>(vendor, at, bytes)?;
-        // Both vendors' numbers are bits: a function, and 4 for a bias.
-        of.how.function = match said & !4 {
-            0 | 1 => Function::None,
-            2 => Function::Relu,
-            32 => Function::Gelu,
+        // Both vendors' numbers are bits: 32 for a GELU, and 4 for a bias.
+        of.how.gelu = match said & !4 {
+            0 | 1 => false,
+            32 => true,
             _ => return reject(vendor, Status::NotSupported, format!("epilogue {said}")),
         };
         of.how.biased = said & 4 != 0;
@@ -364,7 +363,7 @@ crate::exports::exports! {
     [Cuda cublasLtMatmulDescCreate, Hip hipblasLtMatmulDescCreate] (to: *mut Handle, compute: c_int, scale: c_int) |vendor|
         make(vendor, to, || match (compute == numbers(vendor).compute_f32, scale) {
             (true, 0) => {
-                let how = How { transposed: [false; 2], function: Function::None, biased: false };
+                let how = How { transposed: [false; 2], gelu: false, biased: false };
                 Ok(Descriptor::MatMul(MatMul { how, bias: 0, bias_element: None }))
             }
             _ => reject(vendor, Status::NotSupported, format!("sums of type {compute}, scales of type {scale}")),

@@ -80,26 +80,10 @@ impl Layout {
     }
 }
 
-/// The function of an epilogue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Function {
-    None,
-    Relu,
-    Gelu,
-}
-
-impl Function {
-    fn of(self, x: f64) -> f64 {
-        match self {
-            Function::None => x,
-            // As `fmax` has it, which gives the number where the other one is none.
-            Function::Relu => x.max(0.0),
-            Function::Gelu => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
-                0.5 * x * (1.0 + inner.tanh())
-            }
-        }
-    }
+/// The function of an epilogue, by a hyperbolic tangent.
+fn gelu(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+    0.5 * x * (1.0 + inner.tanh())
 }
 
 /// How a matmul is done: what its descriptor says.
@@ -107,7 +91,8 @@ impl Function {
 pub struct How {
     /// Whether the operands are transposed.
     pub transposed: [bool; 2],
-    pub function: Function,
+    /// Whether a GELU is applied last.
+    pub gelu: bool,
     /// Whether a bias is added.
     pub biased: bool,
 }
@@ -249,7 +234,8 @@ impl Context {
                 let at = place(&c, false, [row, column]);
                 let added = added.as_ref().map_or(0.0, |c_bytes| c.element.read(c_bytes, start_c + at));
                 let bias = bias.as_ref().map_or(0.0, |bytes| d.element.read(bytes, row));
-                let result = problem.how.function.of(sum + f64::from(*beta) * added + bias);
+                let sum = sum + f64::from(*beta) * added + bias;
+                let result = if problem.how.gelu { gelu(sum) } else { sum };
                 d.element.write(out, start_d + place(&d, false, [row, column]), result);
             }
         }
