@@ -19,8 +19,8 @@ struct Device {
 const DEVICES: &[Device] = &[
     Device {
         package: "rlx-simt",
-        // Functions, their libraries and the values over them (the driver's, and cuBLASLt's and hipBLASLt's); NVRTC and hiprtc.
-        besides: &["table.rs", "load.rs", "driver.rs", "blas.rs", "compile.rs"],
+        // Functions, numbers, their libraries and the values over them (the driver's, and cuBLASLt's and hipBLASLt's); NVRTC and hiprtc.
+        besides: &["table.rs", "numbers.rs", "load.rs", "driver.rs", "blas.rs", "compile.rs"],
     },
     Device {
         package: "rlx-wgpu",

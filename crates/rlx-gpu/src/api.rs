@@ -401,8 +401,15 @@ impl<'s, G: GpuApi> Bindings<'s, G> {
     }
 }
 
-/// A matmul of a BLAS with the memory of its operands and its result.
-pub type BoundMatMul<'s, G> = (&'s MatMul, [&'s <G as GpuApi>::Range; 3]);
+/// A matmul of a BLAS with its memory.
+pub struct BoundMatMul<'s, G: GpuApi> {
+    /// Its numbers.
+    pub of: &'s MatMul,
+    /// Where its matrices are.
+    pub matrices: [&'s G::Range; 4],
+    /// Where its bias is.
+    pub bias: Option<&'s G::Range>,
+}
 
 impl<'s, G: GpuApi> Bindings<'s, G> {
     /// The matmul of step number `step` that a BLAS may do in place of its dispatches.
@@ -410,9 +417,10 @@ impl<'s, G: GpuApi> Bindings<'s, G> {
     /// # Errors
     /// A buffer without memory.
     pub fn matmul(&self, gpu: &G, step: usize) -> Result<Option<BoundMatMul<'s, G>>> {
-        let Some(matmul) = &self.bound.matmuls[step] else { return Ok(None) };
-        let [a, b, c] = matmul.matrices.map(|matrix| placed(gpu, self.places, matrix.buffer));
-        Ok(Some((matmul, [a?, b?, c?])))
+        let Some(of) = &self.bound.matmuls[step] else { return Ok(None) };
+        let [a, b, added, result] = of.matrices.map(|matrix| placed(gpu, self.places, matrix.buffer));
+        let bias = of.bias.map(|(buffer, _)| placed(gpu, self.places, buffer)).transpose()?;
+        Ok(Some(BoundMatMul { of, matrices: [a?, b?, added?, result?], bias }))
     }
 }
 

@@ -1,11 +1,13 @@
 //! The device as the compiler sees it: what its kernels can do, and who does matmuls and convolutions.
 
-use rlx_ir::lir::{LirModule, Step, StepKind, View};
+use rlx_ir::lir::{LirModule, Step, View};
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DType, Graph, Node, Op};
+use rlx_ir::{DType, Graph, Node, NodeId, Op};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
 
+use crate::blas::Taken;
+use crate::blas::epilogue::Epilogue;
 use crate::few_rows::{self, Fast};
 use crate::tiles::MatrixUnits;
 use crate::{blas, producers, tiles};
@@ -107,11 +109,19 @@ impl Target for GpuTarget {
 
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool {
         let takes = anchor.is_none_or(|anchor| match self.matmul(anchor, graph) {
-            By::Library => false,
+            By::Library => Epilogue::may_have(&op.op),
             By::Tiles => is_stored_by_tiles(op.shape.dtype()),
             By::Kernels => true,
         });
         takes && self.kernels.fuses(anchor, op, graph)
+    }
+
+    /// A library computes certain epilogues alone, and stores the last value of one.
+    fn takes_epilogue(&self, members: &[NodeId], results: &[NodeId], graph: &Graph) -> bool {
+        let by_library = |&anchor: &NodeId| self.matmul(graph.node(anchor), graph) == By::Library;
+        let is_whole = |of: Epilogue| results == [of.last];
+        !members.first().is_some_and(by_library)
+            || Epilogue::of(members.iter().map(|&id| graph.node(id)), graph).is_some_and(is_whole)
     }
 
     /// A library reads memory. Tiles of attention find keys and values in pages; those of a matmul compute what makes an operand where that pays.
@@ -174,11 +184,11 @@ impl Target for GpuTarget {
             Some(few) => format!("{}, few rows by {}", usual()?, few.name),
             None => usual()?,
         };
-        let alone = matches!(step.kind, StepKind::Op(Op::MatMul));
         match &self.library {
-            Some(Ok(library)) if alone && blas::takes(lir.graph.node(step.node), &lir.graph) => {
-                Some(format!("{library}, else {own}"))
-            }
+            Some(Ok(library)) => match Taken::of(step, &lir.graph) {
+                Some(taken) => Some(format!("{library}{taken}, else {own}")),
+                None => Some(own),
+            },
             _ => Some(own),
         }
     }

@@ -6,7 +6,7 @@
 
 use rlx_ir::lir::{LirModule, Step, View};
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DType, Graph, Node, Op};
+use rlx_ir::{DType, Graph, Node, NodeId, Op};
 
 use crate::options::CompileOptions;
 
@@ -111,6 +111,14 @@ pub trait Target: Send + Sync {
     /// `graph`), on each element of its result before it is stored. `None` as anchor: a region of
     /// elementwise ops only.
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool;
+
+    /// Whether `members`, an anchor and the elementwise ops behind it, may be one region that gives `results`, those of them that are used
+    /// elsewhere. As many ops become part of the region, the nearest first, as make a yes. Always, unless the device says otherwise: a vendor's
+    /// library computes certain ops together and gives the last value.
+    fn takes_epilogue(&self, members: &[NodeId], results: &[NodeId], graph: &Graph) -> bool {
+        let _ = (members, results, graph);
+        true
+    }
 
     /// Whether `producer`, which makes an operand of `anchor` (or of another producer of one), may be computed in the region of
     /// `anchor`, as its kernel reads the operand; between a gather and the anchor there may be reshapes and transposes. No, unless the

@@ -41,6 +41,7 @@ mod kernels;
 #[allow(unsafe_code)]
 mod load;
 mod memory;
+mod numbers;
 mod runs;
 // Signatures of what is in the libraries.
 #[allow(unsafe_code)]
@@ -50,6 +51,7 @@ mod table;
 mod tensor_map;
 
 pub use gpu::{Gpu, Options, gpu_count};
+pub use numbers::{NUMBERS, Number};
 pub use rlx_gpu::Lowered;
 pub use table::{BLAS, COMPILER, DRIVER, Row, TENSORS, Vendor};
 

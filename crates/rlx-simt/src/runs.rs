@@ -62,11 +62,14 @@ impl Gpu {
     }
 
     fn matmul(&self, bindings: &Bindings<'_, Gpu>, step: usize) -> Result<Option<Ready>> {
-        let Some((matmul, memory)) = bindings.matmul(self, step)? else { return Ok(None) };
+        let Some(matmul) = bindings.matmul(self, step)? else { return Ok(None) };
         let Some(library) = self.blas_library() else { return Ok(None) };
         let handles = self.blas_handles(library?)?;
-        let ready = handles.ready(matmul, memory.map(|part| *part));
-        self.checked("preparing a matmul", ready)
+        let ready = self.checked("preparing a matmul", handles.ready(&matmul))?;
+        if ready.is_none() && matmul.of.has_epilogue() {
+            handles.tell_rejected(matmul.of);
+        }
+        Ok(ready)
     }
 
     /// The commands of all steps; the fault record is cleared first. Where there are marks, they are recorded in front of the first step and behind each.

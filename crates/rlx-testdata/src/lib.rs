@@ -76,22 +76,26 @@ pub const NVDISASM: DataSet = DataSet {
     members: &["nvidia/"],
 };
 
-/// The header of NVIDIA's driver, with which a suite compares the signatures of what is called.
+/// The headers of NVIDIA's driver and of its element types, with which a suite compares the signatures of what is called and numbers.
 pub const CUDA: DataSet = DataSet {
-    name: "cuda-runtime-13.5.37",
+    name: "cuda-runtime-13.5.37-types",
     requirement: "nvidia-cuda-runtime==13.5.37",
     sha256: "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d",
     tags: Some(("manylinux2014_x86_64", "3.11")),
-    members: &["nvidia/cu13/include/cuda.h"],
+    members: &["nvidia/cu13/include/cuda.h", "nvidia/cu13/include/library_types.h"],
 };
 
-/// NVIDIA's library of matmuls and its header: that suite looks its functions up.
+/// NVIDIA's library of matmuls and its headers: that suite looks its functions up.
 pub const CUBLAS: DataSet = DataSet {
-    name: "cublas-13.10.0.20",
+    name: "cublas-13.10.0.20-api",
     requirement: "nvidia-cublas==13.10.0.20",
     sha256: "dcc6d63884c53d07e267ce7e6feac17b2538cebaafec5db865736c3e28e4dc84",
     tags: Some(("manylinux_2_5_x86_64", "3.11")),
-    members: &["nvidia/cu13/include/cublasLt.h", "nvidia/cu13/lib/libcublasLt.so"],
+    members: &[
+        "nvidia/cu13/include/cublasLt.h",
+        "nvidia/cu13/include/cublas_api.h",
+        "nvidia/cu13/lib/libcublasLt.so",
+    ],
 };
 
 /// Every set that `cargo xtask data` fetches.

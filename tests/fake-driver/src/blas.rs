@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::calls::{self, Vendor, current, driver};
 use crate::exports::{Handle, give, handle, id};
-use crate::world::blas::{Descriptor, Element, Layout, Problem, Product};
+use crate::world::blas::{Descriptor, Element, How, Layout, MatMul, Problem, Product};
 use crate::world::{Outcome, Rejected, Thing, Work, World};
 
 /// The libraries' numbers for errors.
@@ -25,6 +25,8 @@ struct Numbers {
     compute_f32: c_int,
     operations: [i32; 2],
     taken: [c_int; 2],
+    /// Attributes of a matmul: the epilogue, where its bias is, the type of that.
+    epilogue: [c_int; 3],
     batch: [c_int; 2],
     alignments: std::ops::RangeInclusive<c_int>,
     /// Words of an algorithm.
@@ -37,6 +39,7 @@ fn numbers(vendor: Vendor) -> Numbers {
             compute_f32: 68,
             operations: [0, 1],
             taken: [3, 4],
+            epilogue: [7, 8, 26],
             batch: [5, 6],
             alignments: 5..=8,
             words: 8,
@@ -46,6 +49,7 @@ fn numbers(vendor: Vendor) -> Numbers {
             compute_f32: 2,
             operations: [111, 112],
             taken: [0, 1],
+            epilogue: [2, 3, 4],
             batch: [0, 1],
             alignments: 1..=0,
             words: 3,
@@ -147,14 +151,7 @@ fn set(
     let numbers = numbers(vendor);
     let unknown = || reject(vendor, Status::InvalidValue, format!("attribute {attribute}"));
     match descriptor(vendor, world, of)? {
-        Descriptor::MatMul(transposed) => {
-            let Some(which) = numbers.taken.iter().position(|&a| a == attribute) else { return unknown() };
-            let operation = value::<i32>(vendor, at, bytes)?;
-            let Some(found) = numbers.operations.iter().position(|&o| o == operation) else {
-                return reject(vendor, Status::InvalidValue, format!("operation {operation}"));
-            };
-            transposed[which] = found == 1;
-        }
+        Descriptor::MatMul(of) => return set_matmul(vendor, of, attribute, at, bytes),
         Descriptor::Layout(layout) if attribute == numbers.batch[0] => {
             let count = value::<i32>(vendor, at, bytes)?;
             if count < 1 {
@@ -179,9 +176,58 @@ fn set(
     Ok(())
 }
 
-fn problem(vendor: Vendor, world: &mut World, matmul: Handle, [a, b, c, d]: [Handle; 4]) -> Outcome<Problem> {
-    let transposed = match descriptor(vendor, world, matmul)? {
-        Descriptor::MatMul(transposed) => *transposed,
+fn set_matmul(
+    vendor: Vendor,
+    of: &mut MatMul,
+    attribute: c_int,
+    at: *const c_void,
+    bytes: usize,
+) -> Outcome<()> {
+    let numbers = numbers(vendor);
+    let invalid = |why: String| reject(vendor, Status::InvalidValue, why);
+    let [epilogue, bias, bias_element] = numbers.epilogue;
+    if attribute == epilogue {
+        let said = value::<u32>(vendor, at, bytes)?;
+        // Both vendors' numbers are bits: 32 for a GELU, and 4 for a bias.
+        of.how.gelu = match said & !4 {
+            0 | 1 => false,
+            32 => true,
+            _ => return reject(vendor, Status::NotSupported, format!("epilogue {said}")),
+        };
+        of.how.biased = said & 4 != 0;
+        if said == 0 || said == 5 {
+            return invalid(format!("epilogue {said}"));
+        }
+    } else if attribute == bias {
+        of.bias = value::<u64>(vendor, at, bytes)?;
+    } else if attribute == bias_element {
+        let number = value::<i32>(vendor, at, bytes)?;
+        of.bias_element = Element::numbered(number);
+        if of.bias_element.is_none() {
+            return invalid(format!("a bias of type {number}"));
+        }
+    } else {
+        let Some(which) = numbers.taken.iter().position(|&a| a == attribute) else {
+            return invalid(format!("attribute {attribute}"));
+        };
+        let operation = value::<i32>(vendor, at, bytes)?;
+        let Some(found) = numbers.operations.iter().position(|&o| o == operation) else {
+            return invalid(format!("operation {operation}"));
+        };
+        of.how.transposed[which] = found == 1;
+    }
+    Ok(())
+}
+
+/// The problem, and where its bias is.
+fn problem(
+    vendor: Vendor,
+    world: &mut World,
+    matmul: Handle,
+    [a, b, c, d]: [Handle; 4],
+) -> Outcome<(Problem, Option<u64>)> {
+    let of = match descriptor(vendor, world, matmul)? {
+        Descriptor::MatMul(of) => *of,
         _ => {
             return reject(vendor, Status::InvalidValue, "the descriptor is of something else than a matmul");
         }
@@ -192,13 +238,19 @@ fn problem(vendor: Vendor, world: &mut World, matmul: Handle, [a, b, c, d]: [Han
         layout(vendor, world, c)?,
         layout(vendor, world, d)?,
     ];
-    if c != d {
-        return reject(vendor, Status::InvalidValue, "what is added has another layout than the result");
+    let invalid = |why: String| reject(vendor, Status::InvalidValue, why);
+    if of.how.biased && of.bias == 0 {
+        return invalid("an epilogue with a bias that is nowhere".to_owned());
     }
-    let problem = Problem { transposed, layouts: [a, b, d] };
+    if of.how.biased && of.bias_element.is_some_and(|element| element != d.element) {
+        return invalid("a bias of another type than the result".to_owned());
+    }
+    let bias = of.how.biased.then_some(of.bias);
+    let bias_aligned = of.bias % 16 == 0;
+    let problem = Problem { how: of.how, layouts: [a, b, c, d], bias_aligned };
     match problem.sizes() {
-        Ok(_) => Ok(problem),
-        Err(why) => reject(vendor, Status::InvalidValue, why),
+        Ok(_) => Ok((problem, bias)),
+        Err(why) => invalid(why),
     }
 }
 
@@ -224,7 +276,7 @@ fn find(
     count: *mut c_int,
 ) -> Outcome<()> {
     check_handle(vendor, world, of)?;
-    let problem = problem(vendor, world, matmul, layouts)?;
+    let (problem, _) = problem(vendor, world, matmul, layouts)?;
     let Descriptor::Preference(room) = *descriptor(vendor, world, preference)? else {
         return reject(vendor, Status::InvalidValue, "the descriptor is of something else than a preference");
     };
@@ -261,7 +313,7 @@ struct Given {
 
 fn multiply(vendor: Vendor, world: &mut World, of: Handle, given: Given) -> Outcome<()> {
     let current = check_handle(vendor, world, of)?;
-    let problem = problem(vendor, world, given.matmul, given.layouts)?;
+    let (problem, bias) = problem(vendor, world, given.matmul, given.layouts)?;
     let invalid = |why: &str| reject(vendor, Status::InvalidValue, why);
     let [alpha, beta] = given.scales;
     if alpha.is_null() || beta.is_null() || given.algorithm.is_null() {
@@ -274,8 +326,12 @@ fn multiply(vendor: Vendor, world: &mut World, of: Handle, given: Given) -> Outc
         let needed = algorithm.add(numbers(vendor).words - 1).read();
         (alpha.cast::<f32>().read(), beta.cast::<f32>().read(), algorithm.read(), needed)
     };
-    if (alpha, beta) != (1.0, 0.0) || c != d {
-        return reject(vendor, Status::NotSupported, "this library multiplies, and neither scales nor adds");
+    if alpha != 1.0 || ![0.0, 1.0].contains(&beta) {
+        return reject(vendor, Status::NotSupported, "this library scales nothing");
+    }
+    let [.., of_c, of_d] = problem.layouts;
+    if c == d && of_c != of_d {
+        return invalid("a result in the memory of what is added, by another layout");
     }
     if known != fingerprint(&problem) {
         return invalid("an algorithm that was found for another matmul");
@@ -283,11 +339,12 @@ fn multiply(vendor: Vendor, world: &mut World, of: Handle, given: Given) -> Outc
     if given.workspace.1 < needed {
         return invalid("less workspace than the algorithm needs");
     }
-    if [a, b, d].iter().any(|at| at % problem.layouts[0].element.bytes() != 0) {
+    let places = [a, b, c, d].into_iter().zip(&problem.layouts).chain(bias.map(|at| (at, &of_d)));
+    if { places }.any(|(at, layout)| at % layout.element.bytes() != 0) {
         return invalid("an address in the middle of an element");
     }
     let workspace = (given.workspace.0, needed);
-    let work = Work::Multiply(Box::new(Product { problem, at: [a, b, d], workspace }));
+    let work = Work::Multiply(Box::new(Product { problem, at: [a, b, c, d], beta, bias, workspace }));
     let context = executed(vendor, world.context(current))?;
     executed(vendor, context.give(id(given.stream), work))
 }
@@ -305,7 +362,10 @@ crate::exports::exports! {
     });
     [Cuda cublasLtMatmulDescCreate, Hip hipblasLtMatmulDescCreate] (to: *mut Handle, compute: c_int, scale: c_int) |vendor|
         make(vendor, to, || match (compute == numbers(vendor).compute_f32, scale) {
-            (true, 0) => Ok(Descriptor::MatMul([false; 2])),
+            (true, 0) => {
+                let how = How { transposed: [false; 2], gelu: false, biased: false };
+                Ok(Descriptor::MatMul(MatMul { how, bias: 0, bias_element: None }))
+            }
             _ => reject(vendor, Status::NotSupported, format!("sums of type {compute}, scales of type {scale}")),
         });
     [Cuda cublasLtMatmulDescSetAttribute, Hip hipblasLtMatmulDescSetAttribute] (

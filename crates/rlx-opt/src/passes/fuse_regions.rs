@@ -6,6 +6,8 @@
 //! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for
 //! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
+//! Where a vendor's library computes an anchor, it takes in as many of the ops as the library computes with it ([`Target::takes_epilogue`](crate::Target::takes_epilogue)).
+//!
 //! A region that ends with bytes goes on where they are floats again to be added to others, the residual of a quantised net, if the
 //! device can do that ([`Target::fuses_residual`](crate::Target::fuses_residual)).
 //!
@@ -133,6 +135,10 @@ impl<'g> Groups<'g> {
             }
             members.push(id);
             next.extend(self.users[id.index()].iter().copied());
+        }
+        let target = self.context.target;
+        while members.len() > 1 && !target.takes_epilogue(&members, &self.results(&members), self.graph) {
+            members.pop();
         }
         if let Some(residual) = self.residual(anchor, &members) {
             members.extend(residual);

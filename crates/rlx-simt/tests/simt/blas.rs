@@ -7,10 +7,9 @@ use std::sync::Arc;
 use rlx_backend::testing::{disagreement, run};
 use rlx_backend::{Backend, ExecutableGraph};
 use rlx_driver::Device;
-use rlx_ir::lir::StepKind;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::random_bindings;
-use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, sym, text};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, sym, text};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::{Options, SimtBackend};
 use rlx_testdata::fake_driver::{DRIVERS, link};
@@ -18,15 +17,15 @@ use rlx_testdata::fake_driver::{DRIVERS, link};
 use crate::common::{DEVICES, Fake, fake_folder, fake_with_blas, second_gpu, set_params, with_memory};
 
 /// The fake GPUs with the library.
-fn fakes() -> impl Iterator<Item = SimtBackend> {
+pub fn fakes() -> impl Iterator<Item = SimtBackend> {
     DEVICES.into_iter().map(|device| fake_with_blas(device, 0))
 }
 
-fn parsed(body: &str) -> Graph {
+pub fn parsed(body: &str) -> Graph {
     text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
 }
 
-fn compiled(
+pub fn compiled(
     graph: &Graph,
     backend: &SimtBackend,
     numerics: Numerics,
@@ -37,7 +36,7 @@ fn compiled(
 }
 
 /// Runs three times, the second and third as a graph; says how many calls of the library that took.
-fn agrees(graph: &Graph, bindings: &Bindings, backend: &SimtBackend, numerics: Numerics) -> u64 {
+pub fn agrees(graph: &Graph, bindings: &Bindings, backend: &SimtBackend, numerics: Numerics) -> u64 {
     let before = Fake::get().blas_calls();
     let mut exec = compiled(graph, backend, numerics).unwrap_or_else(|e| panic!("{e}\n{graph}"));
     set_params(&mut *exec, bindings).unwrap();
@@ -178,12 +177,7 @@ fn rows(of: &Graph, count: usize) -> Bindings {
 fn exact_numerics_never_touch_the_library() {
     let graph = layer();
     for backend in fakes() {
-        let plain = |exec: &dyn ExecutableGraph| {
-            exec.lir().steps.iter().filter(|s| matches!(s.kind, StepKind::Op(Op::MatMul))).count()
-        };
         let fast = compiled(&graph, &backend, Numerics::Fast).unwrap();
-        let strict = compiled(&graph, &backend, Numerics::Strict).unwrap();
-        assert_eq!([plain(&*fast), plain(&*strict)], [1, 0], "what follows is fused where kernels do it");
         let bindings = rows(&graph, 24);
         assert_eq!(agrees(&graph, &bindings, &backend, Numerics::Strict), 0);
         assert!(agrees(&graph, &bindings, &backend, Numerics::Fast) > 0);

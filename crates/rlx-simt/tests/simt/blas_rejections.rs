@@ -15,6 +15,8 @@ struct Numbers {
     compute: c_int,
     operations: [i32; 2],
     taken: [c_int; 2],
+    /// Attributes of a matmul: the epilogue, where its bias is, the type of that.
+    epilogue: [c_int; 3],
     batch: [c_int; 2],
     not_initialised: c_int,
     invalid: c_int,
@@ -26,6 +28,7 @@ const CUDA: Numbers = Numbers {
     compute: 68,
     operations: [0, 1],
     taken: [3, 4],
+    epilogue: [7, 8, 26],
     batch: [5, 6],
     not_initialised: 1,
     invalid: 7,
@@ -37,6 +40,7 @@ const HIP: Numbers = Numbers {
     compute: 2,
     operations: [111, 112],
     taken: [0, 1],
+    epilogue: [2, 3, 4],
     batch: [0, 1],
     not_initialised: 1,
     invalid: 3,
@@ -199,8 +203,55 @@ fn attributes_are_checked_as_they_are_set() {
         let nothing = call!(it.driver, b"cublasLtMatmulDescSetAttribute", b"hipblasLtMatmulDescSetAttribute",
             (Handle, c_int, *const c_void, usize) it.matmul, n.taken[0], null(), 4);
         assert_eq!(nothing, n.invalid);
+        let [epilogue, bias, bias_element] = n.epilogue;
+        // No epilogue, an unknown one, a bias of a type that there is no matmul of.
+        assert_eq!(
+            [it.take(epilogue, &0u32), it.take(epilogue, &5u32), it.take(epilogue, &4u64)],
+            [n.invalid; 3]
+        );
+        assert_eq!([it.take(epilogue, &512u32), it.take(epilogue, &8u32)], [n.not_supported; 2]);
+        assert_eq!([it.take(bias, &1u32), it.take(bias_element, &I8)], [n.invalid; 2]);
         // A descriptor of something else.
         assert_eq!([it.lay(it.matmul, n.batch[0], &1i32), it.drop_layout(it.matmul)], [n.invalid; 2]);
+    });
+}
+
+#[test]
+fn epilogues_are_computed_and_checked() {
+    each(|mut it, n| {
+        let (driver, [a, b, _, d]) = (it.driver, it.at);
+        let [c, bias] = [96, 24].map(|bytes| driver.allocate(bytes));
+        let write = |at: u64, values: &[f32]| {
+            assert_eq!(driver.to_device(at, values.as_ptr().cast(), 4 * values.len(), it.stream), 0);
+        };
+        write(a, &[1.0; 48]);
+        write(b, &[1.0; 32]);
+        write(c, &(0..24).map(|i| i as f32).collect::<Vec<_>>());
+        write(bias, &(0..6).map(|i| -100.0 * i as f32).collect::<Vec<_>>());
+        let [epilogue, pointer, element] = n.epilogue;
+        // A bias that is nowhere, of another type, then as it should be.
+        assert_eq!([it.take(epilogue, &4u32), it.find()], [0, n.invalid]);
+        assert_eq!([it.take(pointer, &bias), it.take(element, &2i32), it.find()], [0, 0, n.invalid]);
+        assert_eq!([it.take(element, &F32), it.find()], [0, 0]);
+        (it.at[2], it.beta) = (c, 1.0);
+        assert_eq!(it.multiply(), 0);
+        let host = driver.pin(96);
+        assert_eq!([driver.to_host(host, d, 96, it.stream), driver.wait(it.stream)], [0, 0]);
+        // SAFETY: pinned memory of this size, which nothing writes any more.
+        let found = unsafe { std::slice::from_raw_parts(host.cast::<f32>(), 24) };
+        // The bias goes along the rows of the result by columns.
+        let want: Vec<f32> = (0..24).map(|i| 8.0 + i as f32 - 100.0 * (i % 6) as f32).collect();
+        assert_eq!(found, want);
+        // An algorithm is for its epilogue; a bias has its memory to the last element, and begins at a multiple of 16 bytes.
+        assert_eq!([it.take(epilogue, &36u32), it.multiply()], [0, n.invalid]);
+        assert_eq!([it.take(pointer, &(bias + 4)), it.find()], [0, n.not_supported]);
+        assert_eq!([it.take(pointer, &(bias + 16)), it.find(), it.multiply()], [0, 0, n.failed]);
+        assert_eq!([it.take(pointer, &bias), it.find()], [0, 0]);
+        // Over what is added by the same layout alone.
+        (it.at[2], it.layouts[2]) = (d, it.layout(F32, 6, 4, 8).unwrap());
+        assert_eq!([it.find(), it.multiply()], [0, n.invalid]);
+        it.layouts[2] = it.layouts[3];
+        assert_eq!([it.find(), it.multiply(), driver.wait(it.stream)], [0; 3]);
     });
 }
 
@@ -264,10 +315,10 @@ fn an_algorithm_is_for_one_matmul_and_its_workspace() {
             }],
             [0, 0]
         );
-        (it.alpha, it.beta) = (2.0, 0.0);
-        assert_eq!(it.multiply(), n.not_supported);
-        (it.alpha, it.beta) = (1.0, 1.0);
-        assert_eq!(it.multiply(), n.not_supported);
+        for (alpha, beta) in [(2.0, 0.0), (1.0, 2.0)] {
+            (it.alpha, it.beta) = (alpha, beta);
+            assert_eq!(it.multiply(), n.not_supported);
+        }
         it.driver.wait(it.stream);
     });
 }

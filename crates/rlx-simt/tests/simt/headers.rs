@@ -1,13 +1,13 @@
 //! The tables against the vendors' own headers, where a package has them: each function is there under its name, with as many
-//! arguments as its row says, each passed as the row's type is.
+//! arguments as its row says, each passed as the row's type is; and each number of an enumeration has its value.
 //!
-//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` are lists of the folders, as `PATH` is (with `cuda.h`, `nvrtc.h` and `cublasLt.h`, with
-//! `hip/hip_runtime_api.h`, `hip/hiprtc.h` and `hipblaslt/hipblaslt.h`). The suite `headers` fetches pip's `nvidia-cuda-runtime`, `nvidia-cuda-nvrtc`
+//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` are lists of the folders, as `PATH` is (with `cuda.h`, `nvrtc.h`, `cublasLt.h`, `cublas_api.h` and `library_types.h`, with
+//! `hip/hip_runtime_api.h`, `hip/hiprtc.h`, `hip/library_types.h`, `hipblaslt/hipblaslt.h` and `hipblas-common/hipblas-common.h`). The suite `headers` fetches pip's `nvidia-cuda-runtime`, `nvidia-cuda-nvrtc`
 //! and `nvidia-cublas`, and Debian's `libamdhip64-dev`; ROCm's `hipblaslt-dev` has the last.
 
 use std::path::PathBuf;
 
-use rlx_simt::{BLAS, COMPILER, DRIVER, Row, TENSORS, Vendor};
+use rlx_simt::{BLAS, COMPILER, DRIVER, NUMBERS, Row, TENSORS, Vendor};
 
 /// How an argument is passed: in a register of which width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +140,39 @@ fn compare<'r>(
     compared
 }
 
+/// The value of a constant of an enumeration, which its header gives as a number, or as others that are joined by `|`.
+fn constant(headers: &str, name: &str) -> Option<i32> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut places = headers.match_indices(name).map(|(at, _)| at);
+    let value = places.find_map(|at| {
+        let whole = !headers[..at].ends_with(is_word);
+        let behind = headers[at + name.len()..].trim_start().strip_prefix('=')?;
+        whole.then(|| behind.split([',', '}', ';']).next().unwrap_or("").trim())
+    })?;
+    let parts = value.trim_start_matches('(').trim_end_matches(')').split('|').map(str::trim);
+    parts
+        .map(|part| part.parse().ok().or_else(|| constant(headers, part)))
+        .try_fold(0, |all, part| Some(all | part?))
+}
+
+/// Compares the numbers with those of headers; says how many.
+fn compare_numbers(vendor: Vendor, headers: &[String]) -> usize {
+    let headers: String = headers.iter().map(|header| code(header)).collect();
+    let named = NUMBERS.iter().filter_map(|number| number.of(vendor));
+    let compare = |(name, value): (&str, i32)| {
+        let found = constant(&headers, name);
+        assert_eq!(found, Some(value), "{name}");
+    };
+    named.map(compare).count()
+}
+
+#[test]
+fn constants_are_read_from_headers() {
+    let text = "enum { A_X = 2, A = 4, // of A = 9\n B = (A | A_X), C=A } e;";
+    let found = ["A", "A_X", "B", "C", "D"].map(|name| constant(&code(text), name));
+    assert_eq!(found, [Some(4), Some(2), Some(6), Some(4), None]);
+}
+
 /// The paths that a variable names.
 fn paths(variable: &str) -> Option<Vec<PathBuf>> {
     let found = std::env::var_os(variable).map(|list| std::env::split_paths(&list).collect());
@@ -171,6 +204,10 @@ fn cudas_headers_declare_what_is_called() {
     }
     if let Some(blas) = header(&folders, "cublasLt.h") {
         assert_eq!(compare(BLAS, Vendor::Cuda, &blas, &|_| None), 13);
+        let others = ["cublas_api.h", "library_types.h"].map(|name| header(&folders, name));
+        if let [Some(api), Some(types)] = others {
+            assert_eq!(compare_numbers(Vendor::Cuda, &[blas, api, types]), NUMBERS.len());
+        }
     }
 }
 
@@ -219,5 +256,10 @@ fn hipblaslts_header_declares_what_is_called() {
     let Some(folders) = paths("RLX_HIP_INCLUDE") else { return };
     if let Some(blas) = header(&folders, "hipblaslt/hipblaslt.h") {
         assert_eq!(compare(BLAS, Vendor::Hip, &blas, &|_| None), 13);
+        let others = ["hipblas-common/hipblas-common.h", "hip/library_types.h"];
+        if let [Some(common), Some(types)] = others.map(|name| header(&folders, name)) {
+            // HIP has no alignments of matrices.
+            assert_eq!(compare_numbers(Vendor::Hip, &[blas, common, types]), NUMBERS.len() - 4);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod attention;
 mod blas;
+mod blas_epilogues;
 mod blas_rejections;
 mod common;
 mod convs;

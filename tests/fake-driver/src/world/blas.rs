@@ -1,5 +1,5 @@
 //! What the libraries for matmuls keep, and their arithmetic: descriptors of the host, matrices by columns, sums in f64 that are rounded
-//! once, which is nobody's order of sums.
+//! once behind the epilogue, which is nobody's order of sums.
 
 use std::collections::HashMap;
 
@@ -80,11 +80,37 @@ impl Layout {
     }
 }
 
+/// The function of an epilogue, by a hyperbolic tangent.
+fn gelu(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+    0.5 * x * (1.0 + inner.tanh())
+}
+
+/// How a matmul is done: what its descriptor says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct How {
+    /// Whether the operands are transposed.
+    pub transposed: [bool; 2],
+    /// Whether a GELU is applied last.
+    pub gelu: bool,
+    /// Whether a bias is added.
+    pub biased: bool,
+}
+
+/// What a descriptor of a matmul says.
+#[derive(Debug, Clone, Copy)]
+pub struct MatMul {
+    pub how: How,
+    /// Where the bias is.
+    pub bias: u64,
+    /// The type of its elements, once it was said.
+    pub bias_element: Option<Element>,
+}
+
 /// What a descriptor is of.
 #[derive(Debug, Clone)]
 pub enum Descriptor {
-    /// Whether the operands are transposed.
-    MatMul([bool; 2]),
+    MatMul(MatMul),
     Layout(Layout),
     /// The most bytes of workspace.
     Preference(u64),
@@ -96,9 +122,11 @@ pub type Descriptors = HashMap<u64, Descriptor>;
 /// A matmul without its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Problem {
-    pub transposed: [bool; 2],
-    /// Of the operands and of the result.
-    pub layouts: [Layout; 3],
+    pub how: How,
+    /// Of the operands, of what is added and of the result.
+    pub layouts: [Layout; 4],
+    /// Whether the bias begins where 16 bytes can be read at once.
+    pub bias_aligned: bool,
 }
 
 impl Problem {
@@ -109,11 +137,15 @@ impl Problem {
     pub fn sizes(&self) -> Result<[u64; 3], String> {
         let taken = |i: usize| {
             let Layout { rows, columns, .. } = self.layouts[i];
-            if self.transposed[i] { [columns, rows] } else { [rows, columns] }
+            if self.how.transposed[i] { [columns, rows] } else { [rows, columns] }
         };
-        let ([m, k], [depth, n], result) = (taken(0), taken(1), self.layouts[2]);
+        let ([m, k], [depth, n], result) = (taken(0), taken(1), self.layouts[3]);
         if k != depth || [m, n] != [result.rows, result.columns] {
             return Err(format!("{m}x{k} by {depth}x{n} into {}x{}", result.rows, result.columns));
+        }
+        let [_, _, added, _] = self.layouts;
+        if [added.rows, added.columns] != [result.rows, result.columns] {
+            return Err(format!("{}x{} are added to {m}x{n}", added.rows, added.columns));
         }
         if self.layouts.iter().any(|l| l.element != result.element) {
             return Err("matrices of several types".to_owned());
@@ -131,9 +163,10 @@ impl Problem {
         }
     }
 
-    /// Whether there is an algorithm: none for halves whose columns begin at odd places.
+    /// Whether there is an algorithm: none for halves whose columns begin at odd places, or for a bias that does not begin at a multiple of 16 bytes.
     pub fn is_supported(&self) -> bool {
-        self.layouts.iter().all(|l| l.element == Element::F32 || l.leading % 2 == 0)
+        let even = self.layouts.iter().all(|l| l.element == Element::F32 || l.leading % 2 == 0);
+        even && (!self.how.biased || self.bias_aligned)
     }
 }
 
@@ -141,8 +174,12 @@ impl Problem {
 #[derive(Debug, Clone)]
 pub struct Product {
     pub problem: Problem,
-    /// Where the operands and the result begin.
-    pub at: [u64; 3],
+    /// Where the operands, what is added and the result begin.
+    pub at: [u64; 4],
+    /// By what the matrix that is added is multiplied: where it is 0, that is not read.
+    pub beta: f32,
+    /// Where the bias begins.
+    pub bias: Option<u64>,
     /// The workspace: where, and how many bytes.
     pub workspace: (u64, u64),
 }
@@ -150,9 +187,17 @@ pub struct Product {
 impl Product {
     /// What memory it uses.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, usize)> {
-        let matrices = self.at.iter().zip(&self.problem.layouts).map(|(&at, layout)| (at, layout.bytes()));
+        let used = move |i: &usize| *i != 2 || self.beta != 0.0;
+        let matrices = (0..4).filter(used).map(|i| (self.at[i], self.problem.layouts[i].bytes()));
         let workspace = (self.workspace.1 > 0).then_some(self.workspace);
-        matrices.chain(workspace).map(|(at, bytes)| (at, bytes as usize))
+        let bias = self.bias.map(|at| (at, self.bias_bytes()));
+        matrices.chain(bias).chain(workspace).map(|(at, bytes)| (at, bytes as usize))
+    }
+
+    /// A bias is as long as a column of the result, and of its type.
+    fn bias_bytes(&self) -> u64 {
+        let [.., result] = self.problem.layouts;
+        result.rows * result.element.bytes()
     }
 }
 
@@ -160,35 +205,38 @@ impl Context {
     /// Multiplies.
     pub(super) fn multiply(&mut self, product: &Product) -> Outcome<()> {
         let gone = |r: Rejected| Rejected { code: code::ILLEGAL_ADDRESS, ..r };
-        let Product { problem, at, workspace } = product;
-        let [a, b, c] = problem.layouts;
+        let Product { problem, at, beta, bias, workspace } = product;
+        let [a, b, c, d] = problem.layouts;
         let Ok([m, k, n]) = problem.sizes() else {
             return reject(code::ILLEGAL_ADDRESS, "a matmul that is none");
         };
-        let mut memory = Vec::new();
-        for (&at, layout) in at.iter().zip(&problem.layouts) {
-            let (_, range) = self.range(at, layout.bytes() as usize).map_err(gone)?;
-            memory.push(range);
-        }
-        let read = |i: usize| {
-            let range = &memory[i];
-            self.pools.0[range.pool][range.offset..][..problem.layouts[i].bytes() as usize].to_vec()
+        let copy = |at: u64, bytes: u64| {
+            let (_, range) = self.range(at, bytes as usize).map_err(gone)?;
+            Ok(self.pools.0[range.pool][range.offset..][..bytes as usize].to_vec())
         };
-        let (left, right) = (read(0), read(1));
+        let (left, right) = (copy(at[0], a.bytes())?, copy(at[1], b.bytes())?);
+        let added = if *beta == 0.0 { None } else { Some(copy(at[2], c.bytes())?) };
+        let bias = bias.map(|bias| copy(bias, product.bias_bytes())).transpose()?;
+        let (_, stored) = self.range(at[3], d.bytes() as usize).map_err(gone)?;
         let place = |layout: &Layout, transposed: bool, [row, column]: [u64; 2]| {
             if transposed { row * layout.leading + column } else { column * layout.leading + row }
         };
-        let out = &mut self.pools.0[memory[2].pool][memory[2].offset..];
-        for batch in 0..c.batch {
-            let [start_a, start_b, start_c] = [a, b, c].map(|l| batch * l.stride.unwrap_or(0));
+        let out = &mut self.pools.0[stored.pool][stored.offset..];
+        for batch in 0..d.batch {
+            let [start_a, start_b, start_c, start_d] = problem.layouts.map(|l| batch * l.stride.unwrap_or(0));
             for (row, column) in (0..n).flat_map(|column| (0..m).map(move |row| (row, column))) {
                 let term = |i: u64| {
-                    let x = start_a + place(&a, problem.transposed[0], [row, i]);
-                    let y = start_b + place(&b, problem.transposed[1], [i, column]);
+                    let x = start_a + place(&a, problem.how.transposed[0], [row, i]);
+                    let y = start_b + place(&b, problem.how.transposed[1], [i, column]);
                     a.element.read(&left, x) * b.element.read(&right, y)
                 };
                 let sum: f64 = (0..k).map(term).sum();
-                c.element.write(out, start_c + place(&c, false, [row, column]), sum);
+                let at = place(&c, false, [row, column]);
+                let added = added.as_ref().map_or(0.0, |c_bytes| c.element.read(c_bytes, start_c + at));
+                let bias = bias.as_ref().map_or(0.0, |bytes| d.element.read(bytes, row));
+                let sum = sum + f64::from(*beta) * added + bias;
+                let result = if problem.how.gelu { gelu(sum) } else { sum };
+                d.element.write(out, start_d + place(&d, false, [row, column]), result);
             }
         }
         // What was there is the library's to spoil.
