@@ -321,7 +321,7 @@ impl Conv {
     fn winograd(&self, cx: &BindCx<'_>, kernel: [usize; 3]) -> Result<Option<WinogradTile>> {
         let Some(format) = cx.formats[self.inputs[1]] else { return Ok(None) };
         let Some(tile) = formats::winograd_tile(format) else { return Ok(None) };
-        let fits = self.groups == 1 && self.window.is_for(tile, kernel);
+        let fits = is_packed(self.dtype) && self.groups == 1 && self.window.is_for(tile, kernel);
         if fits { Ok(Some(tile)) } else { Err(wrong_format(format)) }
     }
 

@@ -18,12 +18,14 @@
 
 mod sources;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use sources::{Fetched, Permuted, PermutedPairs, Source, Splat, SplatPairs};
 
 use super::{WindowPass, Windows, spacing, tile_width};
 use crate::gemm::Packed;
+use crate::isa::Kernel;
 use crate::math::{Light, Unary};
 use crate::simd::{LANES, Simd};
 
@@ -145,29 +147,26 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     let first = ch / filters(pass) * pass.group;
     let spacing = spacing(w).unwrap_or(1);
     let mut v = Vectors { pass, task, ch, lanes, light, first, offsets: [0; LANES], spacing };
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_within(pass) {
-            match pairs::<S, T>() && pass.group > 1 {
-                true if shares::<S, T>(pass) => within::<S, T, SplatPairs, 2>(s, &v),
-                true => within::<S, T, SplatPairs, 1>(s, &v),
-                false if shares::<S, T>(pass) => within::<S, T, Splat, 2>(s, &v),
-                false => within::<S, T, Splat, 1>(s, &v),
-            }
-            return;
-        }
-        v.find_offsets();
-        if !v.is_permutation::<S>() {
-            in_any_form::<S, T, Fetched, 1>(s, &v);
-        } else if WHOLE && v.loaded(pass.group - 1).0 + LANES <= pass.inputs {
-            narrow::<S, T, true>(s, &v);
-        } else {
-            narrow::<S, T, false>(s, &v);
-        }
+    if is_within(pass) {
+        return match pairs::<S, T>() && pass.group > 1 {
+            true if shares::<S, T>(pass) => s.enter(InForms::<T, SplatPairs, 2, WHOLE>::of(&v)),
+            true => s.enter(InForms::<T, SplatPairs, 1, WHOLE>::of(&v)),
+            false if shares::<S, T>(pass) => s.enter(InForms::<T, Splat, 2, WHOLE>::of(&v)),
+            false => s.enter(InForms::<T, Splat, 1, WHOLE>::of(&v)),
+        };
+    }
+    v.find_offsets();
+    if !v.is_permutation::<S>() {
+        s.enter(InForms::<T, Fetched, 1, WHOLE>::of(&v));
+    } else if WHOLE && v.loaded(pass.group - 1).0 + LANES <= pass.inputs {
+        narrow::<S, T, true, WHOLE>(s, &v);
+    } else {
+        narrow::<S, T, false, WHOLE>(s, &v);
     }
 }
 
 /// One vector of channels of an output line, or two, and what they are computed of.
+#[derive(Clone, Copy)]
 struct Vectors<'a, T> {
     pass: &'a WindowPass<T>,
     task: usize,
@@ -203,46 +202,45 @@ macro_rules! in_tiles {
     }};
 }
 
-/// Computes a line of one vector of several groups, whose inputs are neighbours. Those that are `WHOLE` are vectors of channels of a pixel.
+/// Computes a line of one vector of several groups, whose inputs are neighbours: of those that `FILL` a vector, vectors of channels of a pixel.
 #[inline(always)]
-unsafe fn narrow<S: Simd, T: Packed, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !pairs::<S, T>() {
-            narrow_by::<S, T, Permuted<S::I, WHOLE>, WHOLE>(s, v);
-        } else if v.pass.group.is_multiple_of(2) {
-            narrow_by::<S, T, PermutedPairs<S::I, WHOLE>, WHOLE>(s, v);
-        } else {
-            in_any_form::<S, T, Permuted<S::I, WHOLE>, 1>(s, v);
+fn narrow<S: Simd, T: Packed, const FILL: bool, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
+    if pairs::<S, T>() && v.pass.group.is_multiple_of(2) {
+        s.enter(InForms::<T, PermutedPairs<FILL>, 1, WHOLE>::of(v));
+    } else {
+        s.enter(InForms::<T, Permuted<FILL>, 1, WHOLE>::of(v));
+    }
+}
+
+/// A line of V vectors, by inputs of this source: a function of its own, since all of them in one take a compiler long.
+struct InForms<'a, T, F, const V: usize, const WHOLE: bool> {
+    of: &'a Vectors<'a, T>,
+    source: PhantomData<F>,
+}
+
+impl<'a, T, F, const V: usize, const WHOLE: bool> InForms<'a, T, F, V, WHOLE> {
+    /// The caller promises what [`WindowPass::run`] was promised.
+    fn of(of: &'a Vectors<'a, T>) -> Self {
+        InForms { of, source: PhantomData }
+    }
+}
+
+impl<T: Packed, F: Source, const V: usize, const WHOLE: bool> Kernel for InForms<'_, T, F, V, WHOLE> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let lanes = if WHOLE { LANES } else { self.of.lanes };
+        let v = &Vectors { lanes, ..*self.of };
+        let wide = const { S::GEMM_ROWS > 6 && F::LONG };
+        match dense(&v.pass.windows).filter(|_| F::TILES > 0) {
+            Some((3, 1)) if wide => in_tiles!(s, v, F, V, 3, 1; 8 7 4),
+            Some((3, 2)) if wide => in_tiles!(s, v, F, V, 3, 2; 7 4),
+            Some((3, 1)) => in_tiles!(s, v, F, V, 3, 1; 4),
+            Some((3, 2)) if F::TILES > 1 => in_tiles!(s, v, F, V, 3, 2; 4),
+            // SAFETY: `of` was promised what this needs.
+            _ => unsafe { in_any_form::<S, T, F, V>(s, v) },
         }
-    }
-}
-
-/// As [`narrow`], by inputs of this source.
-#[inline(always)]
-unsafe fn narrow_by<S: Simd, T: Packed, F: Source<S>, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
-    const V: usize = 1;
-    let wide = S::GEMM_ROWS > 6;
-    match dense(&v.pass.windows) {
-        Some((3, 1)) if WHOLE && wide => in_tiles!(s, v, F, V, 3, 1; 8 7 4),
-        Some((3, 2)) if WHOLE && wide => in_tiles!(s, v, F, V, 3, 2; 7 4),
-        Some((3, 1)) => in_tiles!(s, v, F, V, 3, 1; 4),
-        // SAFETY: the caller's promise.
-        _ => unsafe { in_any_form::<S, T, F, 1>(s, v) },
-    }
-}
-
-/// Computes a line of V vectors within a group.
-#[inline(always)]
-unsafe fn within<S: Simd, T: Packed, F: Source<S>, const V: usize>(s: S, v: &Vectors<'_, T>) {
-    let wide = S::GEMM_ROWS > 6;
-    match dense(&v.pass.windows) {
-        Some((3, 1)) if wide => in_tiles!(s, v, F, V, 3, 1; 8 7 4),
-        Some((3, 2)) if wide => in_tiles!(s, v, F, V, 3, 2; 7 4),
-        Some((3, 1)) => in_tiles!(s, v, F, V, 3, 1; 4),
-        Some((3, 2)) => in_tiles!(s, v, F, V, 3, 2; 4),
-        // SAFETY: the caller's promise.
-        _ => unsafe { in_any_form::<S, T, F, V>(s, v) },
     }
 }
 
@@ -267,7 +265,7 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
 ) where
     S: Simd,
     T: Packed,
-    F: Source<S>,
+    F: Source,
 {
     let Vectors { pass, task, .. } = *v;
     let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + KERNEL);
@@ -319,23 +317,23 @@ unsafe fn add<S, T, F, const N: usize, const V: usize, const KERNEL: usize, cons
 where
     S: Simd,
     T: Packed,
-    F: Source<S>,
+    F: Source,
 {
     let (apart, step) = (v.apart(), v.step());
     // SAFETY: the caller's promise.
     unsafe {
-        let source = F::new(s, v, j);
+        let source = F::of(s, v, j);
         let weights = weights.add(j / T::DOT * KERNEL * step);
         let mut inputs = [s.zero(); MOST_PIXELS];
         if F::KEPT {
             for i in 0..(N - 1) * STRIDE + KERNEL {
-                inputs[i] = source.load(s, pixels[i]);
+                inputs[i] = F::load(&source, s, pixels[i]);
             }
         }
         for kx in 0..KERNEL {
             if !F::KEPT {
                 for i in 0..N {
-                    inputs[i * STRIDE + kx] = source.load(s, pixels[i * STRIDE + kx]);
+                    inputs[i * STRIDE + kx] = F::load(&source, s, pixels[i * STRIDE + kx]);
                 }
             }
             for vector in 0..V {
@@ -351,7 +349,7 @@ where
 
 /// Computes a line by any windows, four positions at a time where they are all within the image.
 #[inline(always)]
-unsafe fn in_any_form<S: Simd, T: Packed, F: Source<S>, const V: usize>(s: S, v: &Vectors<'_, T>) {
+unsafe fn in_any_form<S: Simd, T: Packed, F: Source, const V: usize>(s: S, v: &Vectors<'_, T>) {
     let w = &v.pass.windows;
     let whole = w.whole(1);
     let mut x = 0;
@@ -369,7 +367,7 @@ unsafe fn in_any_form<S: Simd, T: Packed, F: Source<S>, const V: usize>(s: S, v:
 
 /// Computes N neighbouring output positions of V vectors from these positions of the kernel's lines, which are within the image. Gives N.
 #[inline(always)]
-unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V: usize>(
+unsafe fn tile_of_any<S: Simd, T: Packed, F: Source, const N: usize, const V: usize>(
     s: S,
     v: &Vectors<'_, T>,
     x: usize,
@@ -405,7 +403,7 @@ unsafe fn tile_of_any<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
 /// # Safety
 /// As [`add`].
 #[inline(always)]
-unsafe fn add_columns<S: Simd, T: Packed, F: Source<S>, const N: usize, const V: usize>(
+unsafe fn add_columns<S: Simd, T: Packed, F: Source, const N: usize, const V: usize>(
     s: S,
     v: &Vectors<'_, T>,
     j: usize,
@@ -416,13 +414,13 @@ unsafe fn add_columns<S: Simd, T: Packed, F: Source<S>, const N: usize, const V:
     let w = &v.pass.windows;
     // SAFETY: the caller's promise.
     unsafe {
-        let source = F::new(s, v, j);
+        let source = F::of(s, v, j);
         for kx in columns.clone() {
             let pixel = first.wrapping_add(kx * w.dilation[1] * v.pass.inputs);
             let weights = weights.add((j / T::DOT * w.kernel[1] + kx) * v.step());
             let mut inputs = [s.zero(); N];
             for (i, input) in inputs.iter_mut().enumerate() {
-                *input = source.load(s, pixel.wrapping_add(i * w.stride[1] * v.pass.inputs));
+                *input = F::load(&source, s, pixel.wrapping_add(i * w.stride[1] * v.pass.inputs));
             }
             for vector in 0..V {
                 let weight = v.weight::<S, F>(s, weights.add(vector * v.apart()), j);
@@ -508,7 +506,7 @@ impl<T: Packed> Vectors<'_, T> {
     /// # Safety
     /// The vector at `p` must be readable.
     #[inline(always)]
-    unsafe fn weight<S: Simd, F: Source<S>>(&self, s: S, p: *const T, j: usize) -> S::F {
+    unsafe fn weight<S: Simd, F: Source>(&self, s: S, p: *const T, j: usize) -> S::F {
         // SAFETY: the caller's promise; what is packed in pairs is in whole vectors.
         unsafe {
             if const { T::DOT == 1 } || self.pass.group == 1 {

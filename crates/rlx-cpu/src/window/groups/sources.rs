@@ -9,117 +9,138 @@ use crate::gemm::Packed;
 use crate::simd::{LANES, Simd};
 
 /// How lanes get their inputs: channel `j` of the group of each, or a pair of channels.
-pub(super) trait Source<S: Simd>: Copy {
+pub(super) trait Source {
     /// Channels that are multiplied at a time.
     const CHANNELS: usize = 1;
-    /// Whether the number of channels need not be a multiple of those: the last one is brought by another source then.
+    /// Whether the number of channels need not be a multiple of those …
     const ENDS: bool = false;
-    type Last: Source<S>;
+    /// … and how the last one is brought then.
+    type Last: Source;
 
     /// Whether inputs are kept for all positions of the kernel that they are in, since to bring them to their lanes costs more than to load them.
     const KEPT: bool;
 
-    /// For these vectors.
-    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self;
+    /// How there are tiles of windows of three pixels: none; with a step of one; with a step of two, too …
+    const TILES: usize;
+    /// … and whether they are long where there are registers for that.
+    const LONG: bool;
+
+    /// Where the inputs of a channel are.
+    type At<S: Simd>: Copy;
+
+    /// Where those of channel `j` are for these vectors.
+    fn of<S: Simd, T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self::At<S>;
 
     /// The inputs at a pixel.
     ///
     /// # Safety
     /// The pixel's channels must be readable.
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F;
+    unsafe fn load<S: Simd, T: Packed>(at: &Self::At<S>, s: S, pixel: *const T) -> S::F;
 
     /// `acc` and the products of inputs and weights.
     #[inline(always)]
-    fn multiply(s: S, input: S::F, weight: S::F, acc: S::F) -> S::F {
+    fn multiply<S: Simd>(s: S, input: S::F, weight: S::F, acc: S::F) -> S::F {
         s.mul_add(input, weight, acc)
     }
 }
 
-/// Several groups, of neighbouring channels: which of sixteen each lane gets. Those are all of the pixel's where they are `WHOLE`.
+/// Several groups, of neighbouring channels: which of sixteen each lane gets. Those are all of the pixel's where they `FILL` a vector.
+pub(super) struct Permuted<const FILL: bool>;
+
+/// Which of sixteen neighbours, or of as many as there are, the lanes get.
 #[derive(Clone, Copy)]
-pub(super) struct Permuted<I, const WHOLE: bool> {
+pub(super) struct Neighbours<I> {
     first: usize,
-    channels: usize,
+    count: usize,
     from: I,
 }
 
-impl<S: Simd, const WHOLE: bool> Source<S> for Permuted<S::I, WHOLE> {
+impl<const FILL: bool> Source for Permuted<FILL> {
     const KEPT: bool = true;
+    const TILES: usize = 1;
+    const LONG: bool = FILL;
     type Last = Self;
+    type At<S: Simd> = Neighbours<S::I>;
 
     #[inline(always)]
-    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self {
+    fn of<S: Simd, T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Neighbours<S::I> {
         let (first, behind) = v.loaded(j);
-        let channels = if WHOLE { LANES } else { LANES.min(v.pass.inputs - first) };
-        // SAFETY: there are as many offsets as lanes.
-        let offsets = s.bits(unsafe { s.load(v.offsets.as_ptr().cast()) });
-        Permuted { first, channels, from: s.add_i(offsets, s.splat_i(behind as i32)) }
+        let count = if FILL { LANES } else { LANES.min(v.pass.inputs - first) };
+        Neighbours { first, count, from: s.add_i(offsets(s, v), s.splat_i(behind as i32)) }
     }
     #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+    unsafe fn load<S: Simd, T: Packed>(at: &Neighbours<S::I>, s: S, pixel: *const T) -> S::F {
+        let count = if FILL { LANES } else { at.count };
         // SAFETY: the caller's promise.
-        s.permute(unsafe { T::load(s, pixel.wrapping_add(self.first), self.channels) }, self.from)
+        s.permute(unsafe { T::load(s, pixel.wrapping_add(at.first), count) }, at.from)
     }
 }
 
 /// As [`Permuted`], pairs of an even number of channels in a group.
-#[derive(Clone, Copy)]
-pub(super) struct PermutedPairs<I, const WHOLE: bool> {
-    first: usize,
-    pairs: usize,
-    from: I,
-}
+pub(super) struct PermutedPairs<const FILL: bool>;
 
-impl<S: Simd, const WHOLE: bool> Source<S> for PermutedPairs<S::I, WHOLE> {
+impl<const FILL: bool> Source for PermutedPairs<FILL> {
     const CHANNELS: usize = 2;
     const KEPT: bool = true;
+    const TILES: usize = 1;
+    const LONG: bool = FILL;
     type Last = Self;
+    type At<S: Simd> = Neighbours<S::I>;
 
     #[inline(always)]
-    fn new<T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self {
+    fn of<S: Simd, T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Neighbours<S::I> {
         let (first, behind) = v.loaded(j);
-        let pairs = if WHOLE { LANES / 2 } else { LANES.min(v.pass.inputs - first) / 2 };
-        // SAFETY: there are as many offsets as lanes.
-        let offsets = s.bits(unsafe { s.load(v.offsets.as_ptr().cast()) });
-        let from = s.add_i(s.shr_i::<1>(offsets), s.splat_i(behind as i32 / 2));
-        PermutedPairs { first, pairs, from }
+        let from = s.add_i(s.shr_i::<1>(offsets(s, v)), s.splat_i(behind as i32 / 2));
+        Neighbours { first, count: LANES.min(v.pass.inputs - first) / 2, from }
     }
     #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
-        let pairs = pixel.wrapping_add(self.first).cast();
+    unsafe fn load<S: Simd, T: Packed>(at: &Neighbours<S::I>, s: S, pixel: *const T) -> S::F {
+        let pairs = pixel.wrapping_add(at.first).cast();
         // SAFETY: the caller's promise: so many pairs of the pixel's channels.
-        let pairs = unsafe { if WHOLE { s.load_half(pairs) } else { s.load_upto(pairs, self.pairs) } };
-        s.permute(pairs, self.from)
+        let pairs = unsafe { if FILL { s.load_half(pairs) } else { s.load_upto(pairs, at.count) } };
+        s.permute(pairs, at.from)
     }
     #[inline(always)]
-    fn multiply(s: S, input: S::F, weight: S::F, acc: S::F) -> S::F {
+    fn multiply<S: Simd>(s: S, input: S::F, weight: S::F, acc: S::F) -> S::F {
         s.dot_bf16(acc, s.bits(input), s.bits(weight))
     }
 }
 
+#[inline(always)]
+fn offsets<S: Simd, T>(s: S, v: &Vectors<'_, T>) -> S::I {
+    // SAFETY: there are as many offsets as lanes.
+    s.bits(unsafe { s.load(v.offsets.as_ptr().cast()) })
+}
+
 /// Several groups of more channels than a vector has: where each lane's channel is.
+pub(super) struct Fetched;
+
+/// Where the channels of so many lanes are.
 #[derive(Clone, Copy)]
-pub(super) struct Fetched {
+pub(super) struct Scattered {
     first: usize,
     lanes: usize,
     offsets: [i32; LANES],
 }
 
-impl<S: Simd> Source<S> for Fetched {
+impl Source for Fetched {
     const KEPT: bool = true;
+    const TILES: usize = 0;
+    const LONG: bool = false;
     type Last = Self;
+    type At<S: Simd> = Scattered;
 
     #[inline(always)]
-    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
-        Fetched { first: v.first + j, lanes: v.lanes, offsets: v.offsets }
+    fn of<S: Simd, T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Scattered {
+        Scattered { first: v.first + j, lanes: v.lanes, offsets: v.offsets }
     }
     #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+    unsafe fn load<S: Simd, T: Packed>(at: &Scattered, s: S, pixel: *const T) -> S::F {
         let mut inputs = [0.0; LANES];
-        let first = pixel.wrapping_add(self.first);
-        for lane in 0..self.lanes {
+        let first = pixel.wrapping_add(at.first);
+        for lane in 0..at.lanes {
             // SAFETY: the caller's promise.
-            inputs[lane] = unsafe { (*first.wrapping_add(self.offsets[lane] as usize)).widen() };
+            inputs[lane] = unsafe { (*first.wrapping_add(at.offsets[lane] as usize)).widen() };
         }
         // SAFETY: a vector of the array.
         unsafe { s.load(inputs.as_ptr()) }
@@ -127,46 +148,50 @@ impl<S: Simd> Source<S> for Fetched {
 }
 
 /// Vectors within a group: the channel that all lanes get.
-#[derive(Clone, Copy)]
-pub(super) struct Splat(usize);
+pub(super) struct Splat;
 
-impl<S: Simd> Source<S> for Splat {
+impl Source for Splat {
     const KEPT: bool = false;
+    const TILES: usize = 2;
+    const LONG: bool = true;
     type Last = Self;
+    type At<S: Simd> = usize;
 
     #[inline(always)]
-    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
-        Splat(v.first + j)
+    fn of<S: Simd, T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> usize {
+        v.first + j
     }
     #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+    unsafe fn load<S: Simd, T: Packed>(at: &usize, s: S, pixel: *const T) -> S::F {
         // SAFETY: the caller's promise.
-        unsafe { T::splat(s, pixel.wrapping_add(self.0)) }
+        unsafe { T::splat(s, pixel.wrapping_add(*at)) }
     }
 }
 
 /// As [`Splat`], the pair that all lanes get.
-#[derive(Clone, Copy)]
-pub(super) struct SplatPairs(usize);
+pub(super) struct SplatPairs;
 
-impl<S: Simd> Source<S> for SplatPairs {
+impl Source for SplatPairs {
     const CHANNELS: usize = 2;
     const ENDS: bool = true;
     const KEPT: bool = false;
+    const TILES: usize = 2;
+    const LONG: bool = true;
     type Last = Splat;
+    type At<S: Simd> = usize;
 
     #[inline(always)]
-    fn new<T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Self {
-        SplatPairs(v.first + j)
+    fn of<S: Simd, T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> usize {
+        v.first + j
     }
     #[inline(always)]
-    unsafe fn load<T: Packed>(&self, s: S, pixel: *const T) -> S::F {
+    unsafe fn load<S: Simd, T: Packed>(at: &usize, s: S, pixel: *const T) -> S::F {
         // SAFETY: the caller's promise: two channels of the pixel.
-        let pair = unsafe { pixel.wrapping_add(self.0).cast::<f32>().read_unaligned() };
+        let pair = unsafe { pixel.wrapping_add(*at).cast::<f32>().read_unaligned() };
         s.splat(pair)
     }
     #[inline(always)]
-    fn multiply(s: S, input: S::F, weight: S::F, acc: S::F) -> S::F {
+    fn multiply<S: Simd>(s: S, input: S::F, weight: S::F, acc: S::F) -> S::F {
         // In this order, what is read for one vector is spread as it is read.
         s.dot_bf16(acc, s.bits(weight), s.bits(input))
     }
