@@ -21,7 +21,7 @@ mod sources;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use sources::{Fetched, Permuted, PermutedPairs, Source, Splat, SplatPairs};
+use sources::{Fetched, Inputs, Permuted, PermutedPairs, Source, Splat, SplatPairs};
 
 use super::{WindowPass, Windows, spacing, tile_width};
 use crate::gemm::Packed;
@@ -146,7 +146,8 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     let lanes = if WHOLE { LANES } else { w.channels - ch };
     let first = ch / filters(pass) * pass.group;
     let spacing = spacing(w).unwrap_or(1);
-    let mut v = Vectors { pass, task, ch, lanes, light, first, offsets: [0; LANES], spacing };
+    let inputs = Inputs { channels: pass.inputs, group: pass.group, lanes, first, offsets: [0; LANES] };
+    let mut v = Vectors { pass, task, ch, inputs, light, spacing };
     if is_within(pass) {
         return match pairs::<S, T>() && pass.group > 1 {
             true if shares::<S, T>(pass) => s.enter(InForms::<T, SplatPairs, 2, WHOLE>::of(&v)),
@@ -155,10 +156,10 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
             false => s.enter(InForms::<T, Splat, 1, WHOLE>::of(&v)),
         };
     }
-    v.find_offsets();
-    if !v.is_permutation::<S>() {
+    v.inputs.find_offsets(filters(pass), ch);
+    if !v.inputs.is_permutation::<S>() {
         s.enter(InForms::<T, Fetched, 1, WHOLE>::of(&v));
-    } else if WHOLE && v.loaded(pass.group - 1).0 + LANES <= pass.inputs {
+    } else if WHOLE && v.inputs.loaded(pass.group - 1).0 + LANES <= pass.inputs {
         narrow::<S, T, true, WHOLE>(s, &v);
     } else {
         narrow::<S, T, false, WHOLE>(s, &v);
@@ -171,13 +172,8 @@ struct Vectors<'a, T> {
     pass: &'a WindowPass<T>,
     task: usize,
     ch: usize,
-    /// How many filters a vector has.
-    lanes: usize,
+    inputs: Inputs,
     light: Option<Light>,
-    /// The first input of the first filter's group.
-    first: usize,
-    /// How far behind it the first input of each lane's group is, where those are several groups.
-    offsets: [i32; LANES],
     /// From one position of a tile to the next.
     spacing: usize,
 }
@@ -230,8 +226,9 @@ impl<T: Packed, F: Source, const V: usize, const WHOLE: bool> Kernel for InForms
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let lanes = if WHOLE { LANES } else { self.of.lanes };
-        let v = &Vectors { lanes, ..*self.of };
+        let inputs = self.of.inputs;
+        let inputs = Inputs { lanes: if WHOLE { LANES } else { inputs.lanes }, ..inputs };
+        let v = &Vectors { inputs, ..*self.of };
         let wide = const { S::GEMM_ROWS > 6 && F::LONG };
         match dense(&v.pass.windows).filter(|_| F::TILES > 0) {
             Some((3, 1)) if wide => in_tiles!(s, v, F, V, 3, 1; 8 7 4),
@@ -269,7 +266,7 @@ unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, con
 {
     let Vectors { pass, task, .. } = *v;
     let (w, g, count) = (&pass.windows, pass.group, (N - 1) * STRIDE + KERNEL);
-    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(v.first);
+    let zeros = ZEROS.as_ptr().cast::<T>().wrapping_sub(v.inputs.first);
     let left = (x * STRIDE) as isize - w.pad[1] as isize;
     let (whole_line, apart) = (w.size[1] * pass.inputs, v.spacing * pass.inputs);
     let (rows, mut line) = pass.rows(task);
@@ -322,7 +319,7 @@ where
     let (apart, step) = (v.apart(), v.step());
     // SAFETY: the caller's promise.
     unsafe {
-        let source = F::of(s, v, j);
+        let source = F::of(s, &v.inputs, j);
         let weights = weights.add(j / T::DOT * KERNEL * step);
         let mut inputs = [s.zero(); MOST_PIXELS];
         if F::KEPT {
@@ -414,7 +411,7 @@ unsafe fn add_columns<S: Simd, T: Packed, F: Source, const N: usize, const V: us
     let w = &v.pass.windows;
     // SAFETY: the caller's promise.
     unsafe {
-        let source = F::of(s, v, j);
+        let source = F::of(s, &v.inputs, j);
         for kx in columns.clone() {
             let pixel = first.wrapping_add(kx * w.dilation[1] * v.pass.inputs);
             let weights = weights.add((j / T::DOT * w.kernel[1] + kx) * v.step());
@@ -434,49 +431,6 @@ unsafe fn add_columns<S: Simd, T: Packed, F: Source, const N: usize, const V: us
 }
 
 impl<T: Packed> Vectors<'_, T> {
-    /// Finds the offsets of the lanes.
-    #[inline(always)]
-    fn find_offsets(&mut self) {
-        let (g, f) = (self.pass.group, filters(self.pass));
-        let (mut left, mut offset) = (f - self.ch % f, 0);
-        for lane in 0..LANES {
-            if left == 0 {
-                (left, offset) = (f, offset + g);
-            }
-            left -= 1;
-            self.offsets[lane] = offset as i32;
-        }
-    }
-
-    /// The offset of the last filter's group.
-    #[inline(always)]
-    fn last_offset(&self) -> usize {
-        self.offsets[self.lanes - 1] as usize
-    }
-
-    /// Whether one permutation brings all lanes their inputs: of sixteen neighbours, or of eight where the instruction set has no other.
-    #[inline(always)]
-    fn is_permutation<S: Simd>(&self) -> bool {
-        let mut fits = self.last_offset() < LANES;
-        if const { !S::PERMUTES_ALL } {
-            fits &= self.loaded(self.pass.group - 1).0 == self.first;
-            for lane in 0..self.lanes {
-                let (first, last) =
-                    (self.offsets[lane] as usize, self.offsets[lane] as usize + self.pass.group - 1);
-                fits &= (first ^ lane) & 8 == 0 && (last ^ lane) & 8 == 0;
-            }
-        }
-        fits
-    }
-
-    /// Where the sixteen channels begin that channel `j` of each group is among, and how far behind a group's first one it is there. As few
-    /// different places as can be: loads from one that is no multiple of a vector take longer.
-    #[inline(always)]
-    fn loaded(&self, j: usize) -> (usize, usize) {
-        let all = self.last_offset() + self.pass.group <= LANES;
-        if all { (self.first, j) } else { (self.first + j, 0) }
-    }
-
     /// Weights from one vector of filters to the next.
     #[inline(always)]
     fn apart(&self) -> usize {
@@ -510,7 +464,7 @@ impl<T: Packed> Vectors<'_, T> {
         // SAFETY: the caller's promise; what is packed in pairs is in whole vectors.
         unsafe {
             if const { T::DOT == 1 } || self.pass.group == 1 {
-                return T::load(s, p, self.lanes);
+                return T::load(s, p, self.inputs.lanes);
             }
             let pairs = s.load(p.cast());
             if const { F::CHANNELS == 2 } {
@@ -533,7 +487,7 @@ impl<T: Packed> Vectors<'_, T> {
         if let Some(bias) = self.pass.bias {
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
-                *acc = [unsafe { T::load(s, bias.add(self.ch + v * LANES), self.lanes) }; N];
+                *acc = [unsafe { T::load(s, bias.add(self.ch + v * LANES), self.inputs.lanes) }; N];
             }
         }
         acc
@@ -560,7 +514,7 @@ impl<T: Packed> Vectors<'_, T> {
             }
             for (v, acc) in acc.into_iter().enumerate() {
                 for (i, x) in acc.into_iter().enumerate() {
-                    T::store_sum(s, out.add(i * spacing * w.channels + v * LANES), self.lanes, x);
+                    T::store_sum(s, out.add(i * spacing * w.channels + v * LANES), self.inputs.lanes, x);
                 }
             }
         }

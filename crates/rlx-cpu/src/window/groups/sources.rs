@@ -4,9 +4,66 @@
 //! groups that are neighbours a permutation. Pairs are two bf16 in a lane, of channels `j` and `j + 1`, for the instruction that
 //! adds the products of both ([`Simd::dot_bf16`]).
 
-use super::Vectors;
 use crate::gemm::Packed;
 use crate::simd::{LANES, Simd};
+
+/// Where the inputs of a vector's lanes are, or of two that have the same.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs {
+    /// Channels of a pixel, and of a group of them.
+    pub(super) channels: usize,
+    pub(super) group: usize,
+    /// How many filters a vector has.
+    pub(super) lanes: usize,
+    /// The first input of the first filter's group.
+    pub(super) first: usize,
+    /// How far behind it the first input of each lane's group is, where those are several groups.
+    pub(super) offsets: [i32; LANES],
+}
+
+impl Inputs {
+    /// Finds the offsets of the lanes from filter `ch` on, of `f` in a group.
+    #[inline(always)]
+    pub(super) fn find_offsets(&mut self, f: usize, ch: usize) {
+        let (g, mut left, mut offset) = (self.group, f - ch % f, 0);
+        for lane in 0..LANES {
+            if left == 0 {
+                (left, offset) = (f, offset + g);
+            }
+            left -= 1;
+            self.offsets[lane] = offset as i32;
+        }
+    }
+
+    /// The offset of the last filter's group.
+    #[inline(always)]
+    fn last_offset(&self) -> usize {
+        self.offsets[self.lanes - 1] as usize
+    }
+
+    /// Whether one permutation brings all lanes their inputs: of sixteen neighbours, or of eight where the instruction set has no other.
+    #[inline(always)]
+    pub(super) fn is_permutation<S: Simd>(&self) -> bool {
+        let mut fits = self.last_offset() < LANES;
+        if const { !S::PERMUTES_ALL } {
+            fits &= self.loaded(self.group - 1).0 == self.first;
+            for lane in 0..self.lanes {
+                let (first, last) =
+                    (self.offsets[lane] as usize, self.offsets[lane] as usize + self.group - 1);
+                fits &= (first ^ lane) & 8 == 0 && (last ^ lane) & 8 == 0;
+            }
+        }
+        fits
+    }
+
+    /// Where the sixteen channels begin that channel `j` of each group is among, and how far behind a group's first one it is there. As few
+    /// different places as can be: loads from one that is no multiple of a vector take longer.
+    #[inline(always)]
+    pub(super) fn loaded(&self, j: usize) -> (usize, usize) {
+        let all = self.last_offset() + self.group <= LANES;
+        if all { (self.first, j) } else { (self.first + j, 0) }
+    }
+}
 
 /// How lanes get their inputs: channel `j` of the group of each, or a pair of channels.
 pub(super) trait Source {
@@ -29,7 +86,7 @@ pub(super) trait Source {
     type At<S: Simd>: Copy;
 
     /// Where those of channel `j` are for these vectors.
-    fn of<S: Simd, T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Self::At<S>;
+    fn of<S: Simd>(s: S, v: &Inputs, j: usize) -> Self::At<S>;
 
     /// The inputs at a pixel.
     ///
@@ -63,9 +120,9 @@ impl<const FILL: bool> Source for Permuted<FILL> {
     type At<S: Simd> = Neighbours<S::I>;
 
     #[inline(always)]
-    fn of<S: Simd, T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Neighbours<S::I> {
+    fn of<S: Simd>(s: S, v: &Inputs, j: usize) -> Neighbours<S::I> {
         let (first, behind) = v.loaded(j);
-        let count = if FILL { LANES } else { LANES.min(v.pass.inputs - first) };
+        let count = if FILL { LANES } else { LANES.min(v.channels - first) };
         Neighbours { first, count, from: s.add_i(offsets(s, v), s.splat_i(behind as i32)) }
     }
     #[inline(always)]
@@ -88,10 +145,10 @@ impl<const FILL: bool> Source for PermutedPairs<FILL> {
     type At<S: Simd> = Neighbours<S::I>;
 
     #[inline(always)]
-    fn of<S: Simd, T: Packed>(s: S, v: &Vectors<'_, T>, j: usize) -> Neighbours<S::I> {
+    fn of<S: Simd>(s: S, v: &Inputs, j: usize) -> Neighbours<S::I> {
         let (first, behind) = v.loaded(j);
         let from = s.add_i(s.shr_i::<1>(offsets(s, v)), s.splat_i(behind as i32 / 2));
-        Neighbours { first, count: LANES.min(v.pass.inputs - first) / 2, from }
+        Neighbours { first, count: LANES.min(v.channels - first) / 2, from }
     }
     #[inline(always)]
     unsafe fn load<S: Simd, T: Packed>(at: &Neighbours<S::I>, s: S, pixel: *const T) -> S::F {
@@ -107,7 +164,7 @@ impl<const FILL: bool> Source for PermutedPairs<FILL> {
 }
 
 #[inline(always)]
-fn offsets<S: Simd, T>(s: S, v: &Vectors<'_, T>) -> S::I {
+fn offsets<S: Simd>(s: S, v: &Inputs) -> S::I {
     // SAFETY: there are as many offsets as lanes.
     s.bits(unsafe { s.load(v.offsets.as_ptr().cast()) })
 }
@@ -131,7 +188,7 @@ impl Source for Fetched {
     type At<S: Simd> = Scattered;
 
     #[inline(always)]
-    fn of<S: Simd, T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> Scattered {
+    fn of<S: Simd>(_: S, v: &Inputs, j: usize) -> Scattered {
         Scattered { first: v.first + j, lanes: v.lanes, offsets: v.offsets }
     }
     #[inline(always)]
@@ -158,7 +215,7 @@ impl Source for Splat {
     type At<S: Simd> = usize;
 
     #[inline(always)]
-    fn of<S: Simd, T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> usize {
+    fn of<S: Simd>(_: S, v: &Inputs, j: usize) -> usize {
         v.first + j
     }
     #[inline(always)]
@@ -181,7 +238,7 @@ impl Source for SplatPairs {
     type At<S: Simd> = usize;
 
     #[inline(always)]
-    fn of<S: Simd, T: Packed>(_: S, v: &Vectors<'_, T>, j: usize) -> usize {
+    fn of<S: Simd>(_: S, v: &Inputs, j: usize) -> usize {
         v.first + j
     }
     #[inline(always)]
