@@ -95,6 +95,9 @@ pub(crate) unsafe fn pack_panel<T: Packed>(
 const SQUARE: usize = 16;
 
 /// Packs one panel whose rows are contiguous, where a word is two steps of depth: of two rows at a time.
+///
+/// # Safety
+/// As [`pack_panel`].
 unsafe fn pack_rows_of_pairs<T: Packed>(src: *const T, rs: isize, k: usize, width: usize, dst: *mut f32) {
     const { assert!(T::GROUP != 2 || size_of::<T>() == 2) };
     for i in (0..k).step_by(2) {

@@ -148,21 +148,24 @@ unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     let spacing = spacing(w).unwrap_or(1);
     let inputs = Inputs { channels: pass.inputs, group: pass.group, lanes, first, offsets: [0; LANES] };
     let mut v = Vectors { pass, task, ch, inputs, light, spacing };
-    if is_within(pass) {
-        return match pairs::<S, T>() && pass.group > 1 {
-            true if shares::<S, T>(pass) => s.enter(InForms::<T, SplatPairs, 2, WHOLE>::of(&v)),
-            true => s.enter(InForms::<T, SplatPairs, 1, WHOLE>::of(&v)),
-            false if shares::<S, T>(pass) => s.enter(InForms::<T, Splat, 2, WHOLE>::of(&v)),
-            false => s.enter(InForms::<T, Splat, 1, WHOLE>::of(&v)),
-        };
-    }
-    v.inputs.find_offsets(filters(pass), ch);
-    if !v.inputs.is_permutation::<S>() {
-        s.enter(InForms::<T, Fetched, 1, WHOLE>::of(&v));
-    } else if WHOLE && v.inputs.loaded(pass.group - 1).0 + LANES <= pass.inputs {
-        narrow::<S, T, true, WHOLE>(s, &v);
-    } else {
-        narrow::<S, T, false, WHOLE>(s, &v);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_within(pass) {
+            return match pairs::<S, T>() && pass.group > 1 {
+                true if shares::<S, T>(pass) => s.enter(InForms::<T, SplatPairs, 2, WHOLE>::of(&v)),
+                true => s.enter(InForms::<T, SplatPairs, 1, WHOLE>::of(&v)),
+                false if shares::<S, T>(pass) => s.enter(InForms::<T, Splat, 2, WHOLE>::of(&v)),
+                false => s.enter(InForms::<T, Splat, 1, WHOLE>::of(&v)),
+            };
+        }
+        v.inputs.find_offsets(filters(pass), ch);
+        if !v.inputs.is_permutation::<S>() {
+            s.enter(InForms::<T, Fetched, 1, WHOLE>::of(&v));
+        } else if WHOLE && v.inputs.loaded(pass.group - 1).0 + LANES <= pass.inputs {
+            narrow::<S, T, true, WHOLE>(s, &v);
+        } else {
+            narrow::<S, T, false, WHOLE>(s, &v);
+        }
     }
 }
 
@@ -199,12 +202,18 @@ macro_rules! in_tiles {
 }
 
 /// Computes a line of one vector of several groups, whose inputs are neighbours: of those that `FILL` a vector, vectors of channels of a pixel.
+///
+/// # Safety
+/// As [`WindowPass::run`], for the line.
 #[inline(always)]
-fn narrow<S: Simd, T: Packed, const FILL: bool, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
-    if pairs::<S, T>() && v.pass.group.is_multiple_of(2) {
-        s.enter(InForms::<T, PermutedPairs<FILL>, 1, WHOLE>::of(v));
-    } else {
-        s.enter(InForms::<T, Permuted<FILL>, 1, WHOLE>::of(v));
+unsafe fn narrow<S: Simd, T: Packed, const FILL: bool, const WHOLE: bool>(s: S, v: &Vectors<'_, T>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if pairs::<S, T>() && v.pass.group.is_multiple_of(2) {
+            s.enter(InForms::<T, PermutedPairs<FILL>, 1, WHOLE>::of(v));
+        } else {
+            s.enter(InForms::<T, Permuted<FILL>, 1, WHOLE>::of(v));
+        }
     }
 }
 
@@ -215,8 +224,9 @@ struct InForms<'a, T, F, const V: usize, const WHOLE: bool> {
 }
 
 impl<'a, T, F, const V: usize, const WHOLE: bool> InForms<'a, T, F, V, WHOLE> {
-    /// The caller promises what [`WindowPass::run`] was promised.
-    fn of(of: &'a Vectors<'a, T>) -> Self {
+    /// # Safety
+    /// As [`WindowPass::run`], for the line: it is computed when this is run.
+    unsafe fn of(of: &'a Vectors<'a, T>) -> Self {
         InForms { of, source: PhantomData }
     }
 }
@@ -345,6 +355,9 @@ where
 }
 
 /// Computes a line by any windows, four positions at a time where they are all within the image.
+///
+/// # Safety
+/// As [`WindowPass::run`], for the line.
 #[inline(always)]
 unsafe fn in_any_form<S: Simd, T: Packed, F: Source, const V: usize>(s: S, v: &Vectors<'_, T>) {
     let w = &v.pass.windows;
@@ -363,6 +376,9 @@ unsafe fn in_any_form<S: Simd, T: Packed, F: Source, const V: usize>(s: S, v: &V
 }
 
 /// Computes N neighbouring output positions of V vectors from these positions of the kernel's lines, which are within the image. Gives N.
+///
+/// # Safety
+/// As [`in_any_form`]; the columns must be within the image for all N positions.
 #[inline(always)]
 unsafe fn tile_of_any<S: Simd, T: Packed, F: Source, const N: usize, const V: usize>(
     s: S,
