@@ -22,7 +22,12 @@ fn reduced<L: Lanes>(l: L, x: L::F) -> (L::F, L::F) {
 #[inline(always)]
 pub fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
     // Beyond these bounds the result is 0 or ∞ already. The raw operations keep a NaN in `x`.
-    let x = l.max_raw(l.splat(-105.0), l.min_raw(l.splat(90.0), x));
+    exp_within(l, l.max_raw(l.splat(-105.0), l.min_raw(l.splat(90.0), x)))
+}
+
+/// [`exp`] of arguments from −105 to 90.
+#[inline(always)]
+fn exp_within<L: Lanes>(l: L, x: L::F) -> L::F {
     let (n, f) = reduced(l, x);
     let r = polynomial(
         l,
@@ -32,19 +37,30 @@ pub fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
     l.scale2(r, n)
 }
 
-/// eˣ with sixteen bits, for results that are rounded to half as many: 2^f by a minimax polynomial of degree four, times 2ⁿ. For x up to 80; no
-/// relative error is larger than 2⁻¹⁶ where the result is no denormal number.
+/// eˣ for x up to 80, and 0 from where it is hardly above the denormal numbers: for weights of a softmax, beside whose largest, 1, those are
+/// nothing. To compute a denormal number, and a product with one, takes Intel's processors more than a hundred cycles.
+#[inline(always)]
+pub fn exp_normal<L: Lanes>(l: L, x: L::F) -> L::F {
+    // Some thousandths above ln 2⁻¹²⁶: what is computed for smaller arguments, too, must not be denormal.
+    let smallest = l.splat(-87.33);
+    l.select(l.lt(x, smallest), l.zero(), exp_within(l, l.max_raw(smallest, x)))
+}
+
+/// [`exp_normal`] with sixteen bits, for results that are rounded to half as many: 2^f by a minimax polynomial of degree four, times 2ⁿ. No relative
+/// error is larger than 2⁻¹⁶.
 #[inline(always)]
 pub fn exp_short<L: Lanes>(l: L, x: L::F) -> L::F {
-    // Below, the result is 0. The raw operation keeps a NaN in `x`.
-    let x = l.max_raw(l.splat(-150.0), l.mul(x, l.splat(std::f32::consts::LOG2_E)));
-    let n = l.round(x);
+    let smallest = l.splat(-125.99);
+    let x = l.mul(x, l.splat(std::f32::consts::LOG2_E));
+    // The raw operation keeps a NaN in `x`.
+    let within = l.max_raw(smallest, x);
+    let n = l.round(within);
     let r = polynomial(
         l,
-        l.sub(x, n),
+        l.sub(within, n),
         [9.570_102e-3, 5.591_786_3e-2, 2.402_474_4e-1, 6.931_218e-1, 9.999_993e-1],
     );
-    l.scale2(r, n)
+    l.select(l.lt(x, smallest), l.zero(), l.scale2(r, n))
 }
 
 /// Half of 2ˣ for x in [−200, 126]: half of 2^f with |f| ≤ 1/2 by a minimax polynomial of degree six, times 2ⁿ.

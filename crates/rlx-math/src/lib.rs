@@ -36,7 +36,7 @@ mod trig;
 mod wide;
 
 pub use erf::{erf, erfinv};
-pub use exp::{cosh, exp, exp_short, expm1, sinh, tanh};
+pub use exp::{cosh, exp, exp_normal, exp_short, expm1, sinh, tanh};
 pub use gamma::{digamma, gamma, lgamma};
 pub use gates::{clip, gelu, gelu_tanh, hard_swish, mish, sigmoid, silu, softplus, softsign};
 pub use lanes::{Lanes, polynomial};

@@ -3,7 +3,7 @@
 use rlx_ir::op::Activation;
 use rlx_ir::ops::attr::NamedVariant;
 use rlx_ir::testing::{exact, function_arguments, worst_ulps};
-use rlx_math::{Approximation, Function, Scalar, Visitor, exp_short};
+use rlx_math::{Approximation, Function, Scalar, Visitor, exp, exp_normal, exp_short};
 
 /// The approximation of some numbers, one by one.
 struct Each<'a>(&'a [f32]);
@@ -51,15 +51,27 @@ fn the_functions_in_f64_are_the_references() {
 
 #[test]
 fn the_short_exponential_has_sixteen_bits() {
-    for i in -87_000..=80_000 {
+    for i in -87_300..=80_000 {
         let x = i as f32 / 1000.0;
         let (got, want) = (f64::from(exp_short(Scalar, x)), f64::from(x).exp());
         assert!((got / want - 1.0).abs() <= 2f64.powi(-16), "e^{x} is {want:e}, not {got:e}");
     }
-    for x in [-106.0, -1e4, f32::MIN, f32::NEG_INFINITY] {
-        assert_eq!(exp_short(Scalar, x), 0.0, "{x}");
-    }
     assert!(exp_short(Scalar, f32::NAN).is_nan());
+}
+
+#[test]
+fn exponentials_for_weights_are_never_denormal() {
+    for i in -110_000..=80_000 {
+        let x = i as f32 / 1000.0;
+        let want = if x < -87.33 { 0.0 } else { exp(Scalar, x) };
+        assert!(!want.is_subnormal());
+        assert_eq!(exp_normal(Scalar, x), want, "{x}");
+        assert!(!exp_short(Scalar, x).is_subnormal(), "{x}");
+    }
+    for x in [-87.35, -100.0, -1e4, f32::MIN, f32::NEG_INFINITY] {
+        assert_eq!((exp_normal(Scalar, x), exp_short(Scalar, x)), (0.0, 0.0), "{x}");
+    }
+    assert!(exp_normal(Scalar, f32::NAN).is_nan());
 }
 
 #[test]

@@ -236,6 +236,26 @@ impl<T: Packed> Gemm<Strided<T>> {
             task = end;
         }
     }
+
+    /// [`run`](Gemm::run) from the last panel to the first. Of a matmul that runs again at once, by the same weights, this finds in the cache what was
+    /// read last; in the same order each time, panels that the cache has no room for would push out those that it has.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`].
+    pub unsafe fn run_backward(&self, isa: Isa, tasks: Range<usize>) {
+        let tiling = self.tiling(max_rows(isa));
+        let mut end = tasks.end;
+        while end > tasks.start {
+            let (panel, tile) = tiling.place(end - 1);
+            let start = (end - 1).saturating_sub(tile % tiling.tiles_per_block).max(tasks.start);
+            let before = panel.saturating_sub(1);
+            let b = self.b.wrapping_add(before * self.depth() * PANEL);
+            let ahead = self.ahead.then(Next { b, depth: self.depth(), panels: 1 });
+            // SAFETY: the caller's promise.
+            unsafe { Gemm { ahead, ..*self }.run(isa, start..end) };
+            end = start;
+        }
+    }
 }
 
 struct RunTasks<'a, R: Rows> {

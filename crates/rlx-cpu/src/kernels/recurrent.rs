@@ -3,14 +3,14 @@
 //!
 //! A step's matmul is split into tasks as any matmul is, and each row of gates is one task: bits do not depend on
 //! the threads. The input was multiplied before, for all steps at once; its rows are added as the matmul is
-//! written.
+//! written. Large weights are read forwards and backwards in turns: half of what is larger than a cache is still there.
 
 use rlx_ir::op::{GateFunction, PackFormat, RecurrentCell};
 use rlx_ir::ops::nn::recurrent::Operands;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::matmul::{packed_bytes, run_gemm};
+use super::matmul::packed_bytes;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::alloc::ALIGN;
 use crate::formats;
@@ -21,6 +21,8 @@ use crate::rows::{GateRow, Gates, gate_row};
 
 /// Multiply-adds of f32 in a nanosecond, roughly.
 const F32_PER_NANO: f64 = 40.0;
+/// Elements of weights that are read forwards and backwards in turns: fewer stay in any second-level cache.
+const LARGE: usize = 1 << 17;
 /// Nanoseconds for one element of a gate, roughly.
 const NANOS_PER_GATE: f64 = 0.6;
 
@@ -230,7 +232,7 @@ impl StepKernel for Recurrent {
             self.states(cx, plan, true);
             for i in 0..plan.steps {
                 let t = if self.reverse { plan.steps - 1 - i } else { i };
-                self.step(cx, plan, t, weights, candidate);
+                self.step(cx, plan, t, weights, candidate, i % 2 == 1);
             }
             self.states(cx, plan, false);
         }
@@ -277,7 +279,7 @@ impl Recurrent {
         }
     }
 
-    /// All rows of one step.
+    /// All rows of one step, whose weights may be read `backward`.
     unsafe fn step(
         &self,
         cx: &mut RunCx<'_, '_>,
@@ -285,6 +287,7 @@ impl Recurrent {
         t: usize,
         weights: Shared<f32>,
         candidate: Option<Shared<f32>>,
+        backward: bool,
     ) {
         let x = cx.ptr::<f32>(plan.x).wrapping_offset(t as isize * plan.x_strides[0]);
         let [sums, h, _, reset] = plan.scratch.map(|offset| scratch(cx, offset));
@@ -298,7 +301,7 @@ impl Recurrent {
         let added = (gates != Gates::Linear).then_some(x);
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            self.product(cx, plan, h, weights, sums, plan.weights.columns, added);
+            self.product(cx, plan, [h, weights, sums], plan.weights.columns, added, backward);
             self.rows(cx, plan, t, x, gates);
             if let (Some(weights), Some(_)) = (candidate, plan.candidate) {
                 // The reset state is read while its matmul is written, so the matmul goes to a gate that is
@@ -306,23 +309,21 @@ impl Recurrent {
                 let columns = plan.hidden;
                 let to = Shared::new(sums.get().wrapping_add(columns));
                 let x = x.wrapping_add(2 * columns);
-                self.product(cx, plan, reset, weights, to, columns, Some(x));
+                self.product(cx, plan, [reset, weights, to], columns, Some(x), backward);
                 self.rows(cx, plan, t, x, Gates::Mixed);
             }
         }
     }
 
     /// `to = from · weights + x`; rows of `to` are as far apart as those of the gates.
-    #[allow(clippy::too_many_arguments)] // the operands of a matmul
     unsafe fn product(
         &self,
         cx: &mut RunCx<'_, '_>,
         plan: &Plan,
-        from: Shared<f32>,
-        weights: Shared<f32>,
-        to: Shared<f32>,
+        [from, weights, to]: [Shared<f32>; 3],
         columns: usize,
         x: Option<*mut f32>,
+        backward: bool,
     ) {
         let row_stride = plan.x_strides[1].unsigned_abs();
         let combine = x.map(|x| Combine { ptr: x.cast_const(), row_stride, op: BinaryOp::Add, after: false });
@@ -339,8 +340,11 @@ impl Recurrent {
             ahead: Ahead::Panels,
             wide: None,
         };
-        // SAFETY: the caller's promise; states, gates and weights do not overlap.
-        unsafe { run_gemm(cx, cx.isa, plan.worth_threads, &g) };
+        let (isa, backward) = (cx.isa, backward && g.k * g.n > LARGE);
+        cx.parallel(plan.worth_threads, g.tasks(isa), &|range, _| {
+            // SAFETY: the caller's promise; states, gates and weights do not overlap, nor do ranges.
+            unsafe { if backward { g.run_backward(isa, range) } else { g.run(isa, range) } }
+        });
     }
 
     /// The gates of all rows that still run.

@@ -23,7 +23,7 @@ pub(crate) use fixed_point::{FixedLinear, FixedSum, bytes_of, store_bytes_of};
 pub(crate) use light::{Light, bounds};
 pub use pow::{pow, pow_slices};
 pub use quantise::{Dequantiser, Quantiser};
-pub use rlx_math::{Function, clip, exp, exp_short, log};
+pub use rlx_math::{Function, clip, exp, exp_normal, exp_short, log};
 
 use std::marker::PhantomData;
 

@@ -71,7 +71,7 @@ impl<T: Packed> Kernel for Weigh<T> {
                 let state = &mut *p.states.wrapping_add(row);
                 let largest = larger(state.largest, max_of(s, scores, seen(row)) * p.scale);
                 if largest.to_bits() != state.largest.to_bits() {
-                    let factor = math::exp(s, s.splat(state.largest - largest));
+                    let factor = math::exp_normal(s, s.splat(state.largest - largest));
                     scale_row(s, p.sums.wrapping_add(row * p.width), p.width, factor);
                     *state = RowState { largest, total: state.total * s.to_array(factor)[0] };
                 }
@@ -98,7 +98,7 @@ fn larger(a: f32, b: f32) -> f32 {
 }
 
 /// `weights = e^(scale · scores − largest)`, rounded, and the sum of them before they are rounded. Where they are rounded to 16 bits, the
-/// exponential has as many, and denormal ones may be 0, as in the products that they are for.
+/// exponential has as many.
 ///
 /// # Safety
 /// There must be `n` scores, and room for as many weights, which may begin where the scores do.
@@ -131,10 +131,10 @@ unsafe fn weights_of<S: Simd, T: Packed>(
     s.sum(sum)
 }
 
-/// eˣ as exactly as `T` can hold it.
+/// eˣ as exactly as `T` can hold it, 0 where that is a denormal f32.
 #[inline(always)]
 fn exponential<S: Simd, T: Packed>(s: S, x: S::F) -> S::F {
-    if const { size_of::<T>() == 2 } { math::exp_short(s, x) } else { math::exp(s, x) }
+    if const { size_of::<T>() == 2 } { math::exp_short(s, x) } else { math::exp_normal(s, x) }
 }
 
 /// Makes the elements from `from` on zeros.

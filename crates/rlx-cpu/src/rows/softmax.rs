@@ -68,7 +68,7 @@ unsafe fn prepare<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, scale: f3
     }
 }
 
-/// `y = e^(x − shift)` and the sum of it; lanes past the end add nothing.
+/// `y = e^(x − shift)`, 0 where that is denormal, and the sum of it; lanes past the end add nothing.
 #[inline(always)]
 unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, shift: f32) -> f32 {
     let shift_v = s.splat(shift);
@@ -78,7 +78,7 @@ unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, s
         let lanes = (n - i).min(LANES);
         // SAFETY: the caller's promise; i + lanes ≤ n.
         unsafe {
-            let mut e = math::exp(s, s.sub(s.load_upto(x.add(i), lanes), shift_v));
+            let mut e = math::exp_normal(s, s.sub(s.load_upto(x.add(i), lanes), shift_v));
             if let Some(y) = y {
                 s.store_upto(y.add(i), lanes, e);
             }
