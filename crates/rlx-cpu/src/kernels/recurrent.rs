@@ -3,7 +3,7 @@
 //!
 //! A step's matmul is split into tasks as any matmul is, and each row of gates is one task: bits do not depend on
 //! the threads. The input was multiplied before, for all steps at once; its rows are added as the matmul is
-//! written. Large weights are read forwards and backwards in turns: half of what is larger than a cache is still there.
+//! written. Large weights are read forwards and backwards in turns, so that a step begins with what the last one left in the cache.
 
 use rlx_ir::op::{GateFunction, PackFormat, RecurrentCell};
 use rlx_ir::ops::nn::recurrent::Operands;
@@ -280,6 +280,9 @@ impl Recurrent {
     }
 
     /// All rows of one step, whose weights may be read `backward`.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `t` is a step of the layer.
     unsafe fn step(
         &self,
         cx: &mut RunCx<'_, '_>,
@@ -316,6 +319,9 @@ impl Recurrent {
     }
 
     /// `to = from · weights + x`; rows of `to` are as far apart as those of the gates.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`], for the operands, which must not overlap.
     unsafe fn product(
         &self,
         cx: &mut RunCx<'_, '_>,

@@ -133,6 +133,9 @@ const fn pairs<S: Simd, T: Packed>() -> bool {
 }
 
 /// Computes one vector of an output line, or two. What is not `WHOLE` is the rest of the filters.
+///
+/// # Safety
+/// As [`WindowPass::run`], for the line.
 #[inline(always)]
 unsafe fn line_of<S: Simd, T: Packed, const WHOLE: bool>(
     s: S,
@@ -264,6 +267,9 @@ const MOST_PIXELS: usize = 17;
 
 /// Computes N output positions of V vectors, whose inputs are the same where V is 2, by windows without gaps in a line (of every pixel, or of those
 /// that are `spacing` apart). Each pixel is brought to the lanes once for all positions that it is in.
+///
+/// # Safety
+/// As [`WindowPass::run`], for the positions.
 #[inline(always)]
 unsafe fn tile<S, T, F, const N: usize, const V: usize, const KERNEL: usize, const STRIDE: usize>(
     s: S,
