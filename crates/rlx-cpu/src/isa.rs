@@ -13,6 +13,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 
 use rlx_ir::DType;
 
@@ -92,6 +94,10 @@ impl FromStr for IsaKind {
     }
 }
 
+/// See [`Isa::multiplies_bf16`].
+#[cfg(target_arch = "x86_64")]
+static MULTIPLIES_BF16: OnceLock<bool> = OnceLock::new();
+
 /// Why an instruction set could not be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IsaError {
@@ -122,6 +128,8 @@ pub struct Isa {
     kind: IsaKind,
     vnni: bool,
     bf16: bool,
+    /// Whether products of bf16 are faster than those of the same numbers in f32.
+    multiplies_bf16: bool,
 }
 
 impl Isa {
@@ -177,31 +185,36 @@ impl Isa {
         self.vnni
     }
 
-    /// Whether bf16 dot products (AVX-512 BF16) are there.
+    /// Whether conversions to bf16 and its dot products (AVX-512 BF16) are there.
     pub const fn has_bf16(self) -> bool {
         self.bf16
     }
 
+    /// Whether bf16 dot products are there and faster than widening to f32 (on Intel's Xeons without AMX they are not): measured, once in a process.
+    pub const fn multiplies_bf16(self) -> bool {
+        self.multiplies_bf16
+    }
+
     fn with_extensions(kind: IsaKind) -> Isa {
+        let plain = Isa { kind, vnni: false, bf16: false, multiplies_bf16: false };
         #[cfg(target_arch = "x86_64")]
-        let (vnni, bf16) = match kind {
-            IsaKind::Avx512 => {
-                (is_x86_feature_detected!("avx512vnni"), is_x86_feature_detected!("avx512bf16"))
-            }
-            _ => (false, false),
-        };
-        #[cfg(not(target_arch = "x86_64"))]
-        let (vnni, bf16) = (false, false);
-        Isa { kind, vnni, bf16 }
+        if kind == IsaKind::Avx512 {
+            let bf16 = is_x86_feature_detected!("avx512bf16");
+            let vnni = is_x86_feature_detected!("avx512vnni");
+            // SAFETY: the instructions are there.
+            let measured = || *MULTIPLIES_BF16.get_or_init(|| unsafe { crate::simd::avx512::bf16_pays() });
+            return Isa { vnni, bf16, multiplies_bf16: bf16 && measured(), ..plain };
+        }
+        plain
     }
 
     /// How products of these 16-bit floats are computed, for reports.
     pub fn matmul_instructions(self, dtype: DType) -> &'static str {
         let fused = !matches!(self.kind, IsaKind::Portable | IsaKind::Simd128);
         match dtype {
-            DType::BF16 if self.bf16 => "VDPBF16PS (AVX512-BF16), sums in f32",
-            DType::BF16 | DType::F16 if !fused => "widened to f32, sums in f32",
-            DType::BF16 | DType::F16 => "widened to f32 in registers, FMA, sums in f32",
+            DType::BF16 if self.multiplies_bf16 => "VDPBF16PS (AVX512-BF16), sums in f32",
+            DType::BF16 | DType::F16 if !fused => "widened to f32, multiply and add",
+            DType::BF16 | DType::F16 => "widened to f32, FMA",
             _ if !fused => "multiply and add",
             _ => "FMA",
         }
@@ -231,7 +244,7 @@ impl Isa {
 
     /// The same instruction set without the extensions that go beyond its family.
     pub const fn without_extensions(self) -> Isa {
-        Isa { kind: self.kind, vnni: false, bf16: false }
+        Isa { kind: self.kind, vnni: false, bf16: false, multiplies_bf16: false }
     }
 
     /// Runs `kernel` compiled for this instruction set.
@@ -282,5 +295,14 @@ mod tests {
         let isa = Isa::try_new(IsaKind::Portable).unwrap();
         assert!(!isa.has_vnni() && !isa.has_bf16());
         assert_eq!(Isa::available()[0], isa);
+    }
+
+    #[test]
+    fn bf16_is_multiplied_only_where_there_are_products_and_always_where_it_was_before() {
+        for isa in Isa::available() {
+            assert!(isa.has_bf16() || !isa.multiplies_bf16(), "{isa}");
+            assert_eq!(Isa::try_new(isa.kind()).unwrap(), isa);
+            assert!(!isa.without_extensions().multiplies_bf16());
+        }
     }
 }

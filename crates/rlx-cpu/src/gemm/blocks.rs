@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::epilogue::Epilogue;
 use super::kernel::{AnyRows, Part, Prefetch, Rows, Strided, lanes_of, tile_any};
 use super::tiling::{TileSizes, Tiling};
-use super::{Ahead, Gemm, PANEL, max_rows, panels};
+use super::{Ahead, Gemm, Lines, PANEL, max_rows, panels};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -160,7 +160,7 @@ impl Kernel for RunTasks<'_> {
     fn run<S: Simd>(self, s: S) {
         let (g, floats, mut none) = (self.of, self.of.floats(), Prefetch::NONE);
         let tiling = g.tiling(S::GEMM_ROWS);
-        let mut buffer = MaybeUninit::<[f32; CHUNK * PANEL]>::uninit();
+        let mut buffer = MaybeUninit::<Lines<{ CHUNK * PANEL }>>::uninit();
         let b = buffer.as_mut_ptr().cast::<f32>();
         let chunks = g.k.div_ceil(CHUNK).max(1);
         for (panel, tiles) in tiling.stretches(self.tasks) {

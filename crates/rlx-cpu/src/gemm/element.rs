@@ -31,6 +31,9 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// Runs a kernel that multiplies this type on the best instructions for it.
     fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Output;
 
+    /// Whether numbers of this type are multiplied as they are. Those that are not are widened first.
+    fn multiplies(isa: Isa) -> bool;
+
     /// One element as f32.
     fn widen(self) -> f32;
 
@@ -86,6 +89,11 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
         b: *const f32,
         only: bool,
     );
+
+    /// Widens vector `v` of the columns of step `step < GROUP` of a row of words.
+    /// # Safety
+    /// The row of words must be readable.
+    unsafe fn load_step<S: Simd>(s: S, words: *const f32, v: usize, step: usize) -> S::F;
 }
 
 // SAFETY: a column's number is below the panel's width.
@@ -100,6 +108,10 @@ unsafe impl Packed for f32 {
     #[inline(always)]
     fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         isa.run(kernel)
+    }
+    #[inline(always)]
+    fn multiplies(_: Isa) -> bool {
+        true
     }
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -130,21 +142,15 @@ unsafe impl Packed for f32 {
         a: &[*const f32; R],
         k: usize,
         b: *const f32,
-        _: bool,
+        only: bool,
     ) {
-        // SAFETY: the caller promises a row of the panel at `b` and `k` within each row of A.
-        unsafe {
-            let mut bv = [s.zero(); V];
-            for v in 0..V {
-                bv[v] = s.load(b.add(v * LANES));
-            }
-            for r in 0..R {
-                let x = s.splat(*a[r].add(k));
-                for v in 0..V {
-                    acc[r][v] = s.mul_add(x, bv[v], acc[r][v]);
-                }
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { multiply_widened(s, acc, a, k, b, only) }
+    }
+    #[inline(always)]
+    unsafe fn load_step<S: Simd>(s: S, words: *const f32, v: usize, _: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load(words.wrapping_add(v * LANES)) }
     }
 }
 
@@ -161,6 +167,10 @@ unsafe impl Packed for bf16 {
     #[inline(always)]
     fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         isa.run_bf16(kernel)
+    }
+    #[inline(always)]
+    fn multiplies(isa: Isa) -> bool {
+        isa.multiplies_bf16()
     }
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -207,6 +217,10 @@ unsafe impl Packed for bf16 {
         b: *const f32,
         only: bool,
     ) {
+        if const { !S::BF16_DOT } {
+            // SAFETY: the caller's promise.
+            return unsafe { multiply_widened(s, acc, a, k, b, only) };
+        }
         // SAFETY: the caller promises a row of words at `b` and the elements of A.
         unsafe {
             let mut bv = [s.splat_i(0); V];
@@ -229,6 +243,15 @@ unsafe impl Packed for bf16 {
             }
         }
     }
+    #[inline(always)]
+    unsafe fn load_step<S: Simd>(s: S, words: *const f32, v: usize, step: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        let pairs = s.bits(unsafe { s.load(words.wrapping_add(v * LANES)) });
+        match step {
+            0 => s.widen_bf16(pairs),
+            _ => s.from_bits(s.and_i(pairs, s.splat_i(!0xffff))),
+        }
+    }
 }
 
 // SAFETY: 64 + 16 + 15 is below 96.
@@ -243,6 +266,10 @@ unsafe impl Packed for f16 {
     #[inline(always)]
     fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         isa.run(kernel)
+    }
+    #[inline(always)]
+    fn multiplies(_: Isa) -> bool {
+        false
     }
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -280,19 +307,41 @@ unsafe impl Packed for f16 {
         b: *const f32,
         only: bool,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe { multiply_widened(s, acc, a, k, b, only) }
+    }
+    #[inline(always)]
+    unsafe fn load_step<S: Simd>(s: S, words: *const f32, v: usize, step: usize) -> S::F {
+        let halves = words.wrapping_add(v * LANES).cast::<u16>().wrapping_add(step * LANES);
+        // SAFETY: the caller's promise.
+        s.widen_f16(unsafe { s.load_u16(halves, LANES) })
+    }
+}
+
+/// [`Packed::multiply`] of what is widened as it is read.
+///
+/// # Safety
+/// As [`Packed::multiply`].
+#[inline(always)]
+unsafe fn multiply_widened<T: Packed, S: Simd, const R: usize, const V: usize>(
+    s: S,
+    acc: &mut [[S::F; V]; R],
+    a: &[*const T; R],
+    k: usize,
+    b: *const f32,
+    only: bool,
+) {
+    for step in 0..if only { 1 } else { T::GROUP } {
         // SAFETY: the caller promises a row of words at `b` and the elements of A.
         unsafe {
-            for step in 0..if only { 1 } else { 2 } {
-                let mut bv = [s.zero(); V];
+            let mut bv = [s.zero(); V];
+            for v in 0..V {
+                bv[v] = T::load_step(s, b, v, step);
+            }
+            for r in 0..R {
+                let x = T::splat(s, a[r].add(k + step));
                 for v in 0..V {
-                    let halves = b.add(v * LANES).cast::<u16>().add(step * LANES);
-                    bv[v] = s.widen_f16(s.load_u16(halves, LANES));
-                }
-                for r in 0..R {
-                    let x = s.widen_f16(s.splat_i(i32::from((*a[r].add(k + step)).to_bits())));
-                    for v in 0..V {
-                        acc[r][v] = s.mul_add(x, bv[v], acc[r][v]);
-                    }
+                    acc[r][v] = s.mul_add(x, bv[v], acc[r][v]);
                 }
             }
         }

@@ -228,6 +228,17 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let in_registers = is_light(self.e) && !Behind::of(self.e).is_some();
+        if in_registers && self.width > (self.vecs - 1) * LANES {
+            // SAFETY: as below.
+            return unsafe {
+                match self.vecs {
+                    3 => self.light::<S, 3>(s),
+                    2 => self.light::<S, 2>(s),
+                    _ => self.light::<S, 1>(s),
+                }
+            };
+        }
         let (e, light) = (self.e, self.e.activation.and_then(Light::of));
         let width = self.width.min(self.vecs * LANES);
         let behind = Behind::of(e);
@@ -263,6 +274,27 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
                 if widened { (self.sums, sums_stride) } else { (out.cast(), self.stride) };
             let Finish { stride, rows, row, col, .. } = self;
             SecondPass { behind, values, values_stride, out, stride, rows, width, row, col }.enter(s);
+        }
+    }
+}
+
+impl<O: Packed> Finish<'_, O> {
+    /// An epilogue in registers, row by row.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`](super::Gemm::run); the sums must be `V` vectors of each row.
+    #[inline(always)]
+    unsafe fn light<S: Simd, const V: usize>(self, s: S) {
+        let Finish { e, c, stride, row, col, width, .. } = self;
+        for r in 0..self.rows {
+            let mut sums = [[s.zero(); V]; 1];
+            // SAFETY: the caller's promise.
+            unsafe {
+                for v in 0..V {
+                    sums[0][v] = s.load(self.sums.wrapping_add((r * V + v) * LANES));
+                }
+                finish_in_registers(s, e, &sums, c, stride, row + r, col, width);
+            }
         }
     }
 }

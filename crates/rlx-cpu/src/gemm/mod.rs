@@ -48,6 +48,7 @@ mod tests;
 #[cfg(test)]
 mod tests_short;
 mod tiling;
+mod widened;
 mod winograd;
 
 pub use blocks::{BlockElement, BlockGemm, block_bytes, pack_blocks};
@@ -76,6 +77,11 @@ use crate::simd::Simd;
 use kernel::{Prefetch, parts};
 use panels::BLOCK_DEPTH;
 use tiling::Tiling;
+use widened::Widened;
+
+/// Floats from the beginning of a cache line on: vectors that are across two lines take twice as long.
+#[repr(C, align(64))]
+struct Lines<const N: usize>([f32; N]);
 
 /// One matmul; see the [module](self).
 ///
@@ -180,7 +186,13 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
         let any = self.with_rows(self.rows.any());
-        R::Element::run(isa, RunTasks { gemm: &any, tasks });
+        if const { R::Element::GROUP != 1 } && widened::pays(&any, isa) {
+            isa.run(Widened { gemm: &any, tasks });
+        } else if R::Element::multiplies(isa) {
+            R::Element::run(isa, RunTasks { gemm: &any, tasks });
+        } else {
+            isa.run(RunTasks { gemm: &any, tasks });
+        }
     }
 }
 
@@ -277,14 +289,25 @@ impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
             let mut next = stretches.next();
             while let Some((panel, tiles)) = next {
                 next = stretches.next();
-                let ahead = match (g.ahead, &next) {
-                    (Ahead::Nothing, _) | (Ahead::Panels, None) => Prefetch::NONE,
-                    (_, Some((panel, _))) => prefetch_panel(g, *panel),
-                    (Ahead::Next(next), None) => prefetch_next(next, &tiling, self.tasks.start),
-                };
+                let ahead = prefetch(g, &tiling, next.as_ref(), self.tasks.start);
                 run_column(s, g, &tiling, panel, tiles, ahead);
             }
         }
+    }
+}
+
+/// What to prefetch while a panel is computed, when the stretch `next` of these tasks follows.
+#[inline(always)]
+fn prefetch<R: Rows<Element: Packed>>(
+    g: &Gemm<R>,
+    tiling: &Tiling,
+    next: Option<&(usize, Range<usize>)>,
+    first_task: usize,
+) -> Prefetch {
+    match (g.ahead, next) {
+        (Ahead::Nothing, _) | (Ahead::Panels, None) => Prefetch::NONE,
+        (_, Some((panel, _))) => prefetch_panel(g, *panel),
+        (Ahead::Next(next), None) => prefetch_next(next, tiling, first_task),
     }
 }
 

@@ -190,3 +190,97 @@ fn too_large_products_of_f16_become_infinite_and_nan_stays_in_its_row() {
         }
     }
 }
+
+/// The results of a matmul, or its sums, added to what was there.
+fn results<T: Half>(g: Gemm<AnyRows<T>>, isa: Isa, wide: bool) -> Vec<u32> {
+    let (mut c, mut sums) = (vec![T::zero(); g.m * g.n], vec![0.25f32; g.m * g.n]);
+    let to = Wide { sums: sums.as_mut_ptr(), stride: g.n, add: true };
+    let g = Gemm { c: c.as_mut_ptr(), c_stride: g.n, wide: wide.then_some(to), ..g };
+    // SAFETY: the caller's operands; results have room.
+    unsafe { g.run(isa, 0..g.tasks(isa)) };
+    if wide { bits(&sums) } else { bits(&c) }
+}
+
+/// Rows have the same results alone, where they are widened in registers, and among others, where they are widened before.
+fn check_rows<T: Half>(g: Gemm<AnyRows<T>>, what: &str) {
+    for isa in sets() {
+        for wide in [false, true] {
+            let mut alone = Vec::new();
+            for row in 0..g.m {
+                let mut one = g;
+                (one.m, one.rows) = (1, g.rows.skip(row));
+                alone.extend(results(one, isa, wide));
+            }
+            assert_eq!(results(g, isa, wide), alone, "{what} {isa:?} {wide}");
+        }
+    }
+}
+
+fn rows_have_the_same_bits_alone_and_among_others<T: Half>(seed: u64) {
+    let mut rng = Rng::new(seed);
+    // Shallow ones, whose panels are widened together; odd depths; several parts of the depth; more tiles than have room for their sums.
+    for (m, n, k) in
+        [(6, 200, 15), (40, 150, 16), (13, 47, 201), (23, 100, 128), (300, 17, 130), (7, 48, 1), (8, 20, 0)]
+    {
+        let case = Case::<T>::new(&mut rng, m, n, k);
+        let packed = case.packed();
+        let rows = AnyRows::Matrix(Strided { ptr: case.a.as_ptr(), row_stride: k as isize });
+        check_rows(gemm(m, n, k, rows, &packed), &format!("{m} x {n} x {k}"));
+    }
+    // Convolutions of padded lines, of gaps, and of more channels than are widened at a time.
+    for (c, oc, dilation) in [(3, 50, 1), (16, 40, 2), (70, 100, 1), (131, 20, 5)] {
+        let (size, span) = ([1, 5, 7], 2 * dilation + 1);
+        let out = [1, 5 + 2 * dilation + 1 - span, 7 + 2 * dilation + 1 - span];
+        let mut random = |len: usize| rng.vec(len).into_iter().map(T::from).collect::<Vec<T>>();
+        let (x, w, zeros) = (random(35 * c), random(9 * c * oc), vec![T::zero(); c]);
+        let words = packed_words::<T>(c, oc).unwrap();
+        let mut packed = vec![f32::NAN; 9 * words];
+        for panel in 0..panels(oc) {
+            for tap in 0..9 {
+                let (from, width) =
+                    (w[(tap * c) * oc + panel * PANEL..].as_ptr(), PANEL.min(oc - panel * PANEL));
+                let to = packed[(panel * 9 + tap) * groups::<T>(c) * PANEL..].as_mut_ptr();
+                // SAFETY: the vectors cover the extents.
+                unsafe { pack_panel(from, oc as isize, 1, c, width, to) };
+            }
+        }
+        let rows = AnyRows::Windows(ConvRows {
+            input: x.as_ptr(),
+            zeros: zeros.as_ptr(),
+            size,
+            strides: [35 * c, 7 * c, c],
+            volume_stride: 35 * c,
+            out,
+            kernel: [1, 3, 3],
+            stride: [1; 3],
+            dilation: [1, dilation, dilation],
+            pad: [0, dilation, dilation],
+            first: 0,
+        });
+        check_rows(gemm(out[1] * out[2], oc, c, rows, &packed), &format!("{c} channels, {dilation} apart"));
+    }
+}
+
+/// A matmul that writes nowhere yet.
+fn gemm<T: Half>(m: usize, n: usize, k: usize, rows: AnyRows<T>, packed: &[f32]) -> Gemm<AnyRows<T>> {
+    let (c, epilogue, tile_sizes) = (std::ptr::null_mut(), Epilogue::NONE, TileSizes::DEFAULT);
+    Gemm {
+        m,
+        n,
+        k,
+        rows,
+        b: packed.as_ptr(),
+        c,
+        c_stride: n,
+        epilogue,
+        tile_sizes,
+        ahead: Ahead::Panels,
+        wide: None,
+    }
+}
+
+#[test]
+fn rows_of_short_types_have_the_same_bits_alone_and_among_others() {
+    rows_have_the_same_bits_alone_and_among_others::<bf16>(15);
+    rows_have_the_same_bits_alone_and_among_others::<f16>(16);
+}

@@ -70,7 +70,7 @@ pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Bo
         tables,
         mask,
         dtype,
-        has_bf16: cx.isa.has_bf16(),
+        multiplies_bf16: cx.isa.multiplies_bf16(),
         heads,
         head_dim,
         kind,
@@ -133,8 +133,8 @@ struct Attention {
     /// Which of the step's inputs is the mask.
     mask: Option<usize>,
     dtype: DType,
-    /// Whether the processor has products of bf16.
-    has_bf16: bool,
+    /// Whether the processor multiplies bf16 as it is.
+    multiplies_bf16: bool,
     heads: usize,
     head_dim: usize,
     kind: MaskKind,
@@ -184,7 +184,7 @@ impl StepKernel for Attention {
         };
         let whole_vectors = |n: usize| n.checked_next_multiple_of(16).ok_or_else(too_large);
         let direct = sq <= direct::FEW && (k.strides[3] == 1 || d == 1) && (v.strides[3] == 1 || dv == 1);
-        let as_it_is = self.dtype == DType::BF16 && self.has_bf16 && !direct;
+        let as_it_is = self.dtype == DType::BF16 && self.multiplies_bf16 && !direct;
         let multiplied = if as_it_is { DType::BF16 } else { DType::F32 };
         let wide = |n: usize| if self.dtype == multiplied { Ok(0) } else { whole_vectors(n) };
         let block = if direct { direct::together(sq, h / kh) } else { sq.min(BLOCK) };

@@ -129,7 +129,7 @@ impl Work {
     fn of(isa: Isa, result: &Shape, windows: Windows) -> Option<Work> {
         let dtype = result.dtype();
         // The sum over windows is of products of pairs where the processor has them; the algorithm's are of f32.
-        let rate = if dtype == DType::BF16 && isa.has_bf16() { 2.0 } else { 1.0 };
+        let rate = if dtype == DType::BF16 && isa.multiplies_bf16() { 2.0 } else { 1.0 };
         let (frames, out) = Work::outputs(result, &windows)?;
         Some(Work { frames, out, windows, size: dtype.size_bytes(), rate })
     }
