@@ -74,7 +74,7 @@ pub enum WorkKind {
 pub struct Work {
     /// What kind of work it is.
     pub kind: WorkKind,
-    /// Arithmetic operations of the anchor: the matmul, convolution, reduction, …; 0 where all is elementwise.
+    /// Arithmetic operations of matmuls, convolutions, norms, reductions, …; 0 where all is elementwise.
     pub flops: f64,
     /// Elementwise operations of an instruction or few, counted for each element.
     pub cheap: f64,
@@ -191,19 +191,33 @@ fn operand_bytes(operand: &Operand, lir: &LirModule) -> f64 {
     operand.dtype.storage_bytes(elements).unwrap_or(0) as f64
 }
 
-/// The arithmetic of a node; of a region, its anchor's and the elementwise work around it.
+/// The arithmetic of a node; of a region, all that is in it, of the kind of its anchors.
 fn arithmetic(node: &Node, graph: &Graph) -> Work {
     let Op::Region { body } = &node.op else { return of_op(node, graph) };
     let mut total = Work::of(WorkKind::Pass);
+    // The anchor's own: what is computed in front of it counts, too, but does not say what kind of step it is.
+    let mut anchor = 0.0;
     for inner in body.graph.nodes() {
         let work = of_op(inner, &body.graph);
-        if work.kind != WorkKind::Pass || work.flops > total.flops {
-            (total.kind, total.flops) = (work.kind, work.flops);
+        if let Some(both) = side_by_side(total.kind, work.kind) {
+            total.kind = both;
+        } else if work.kind != WorkKind::Pass && (total.kind == WorkKind::Pass || work.flops > anchor) {
+            (total.kind, anchor) = (work.kind, work.flops);
         }
+        total.flops += work.flops;
         total.cheap += work.cheap;
         total.costly += work.costly;
     }
     total
+}
+
+/// Two matmuls of rows of the same extents, as one of all their columns: a gate and what it multiplies.
+fn side_by_side(a: WorkKind, b: WorkKind) -> Option<WorkKind> {
+    let (WorkKind::MatMul { batch, m, n, k }, WorkKind::MatMul { batch: c, m: p, n: q, k: r }) = (a, b)
+    else {
+        return None;
+    };
+    ([batch, m, k] == [c, p, r]).then_some(WorkKind::MatMul { batch, m, n: n + q, k })
 }
 
 fn of_op(node: &Node, graph: &Graph) -> Work {
@@ -349,6 +363,30 @@ mod tests {
         };
         let kind = kind_of(&lstm, &[&shapes[0], &shapes[1]], &[f32s(&[5, 2, 3])], 0.0);
         assert_eq!(kind, WorkKind::MatMul { batch: 5.0, m: 2.0, n: 12.0, k: 3.0 });
+    }
+
+    #[test]
+    fn a_region_has_the_arithmetic_of_all_that_is_in_it() {
+        // A norm, two matmuls of its rows, and their product.
+        let mut body = Graph::new("gated");
+        let x = body.input("x", f32s(&[4, 16]));
+        let scale = body.input("scale", f32s(&[16]));
+        let (w, v) = (body.input("w", f32s(&[16, 32])), body.input("v", f32s(&[16, 32])));
+        let normed = body.try_add(Op::RmsNorm { axis: -1, eps: 1e-5 }, &[x, scale]).unwrap();
+        let (gate, up) = (body.mm(normed, w), body.mm(normed, v));
+        let gate = body.silu(gate);
+        let y = body.mul(gate, up);
+        body.set_outputs(vec![y]);
+        let norm = works_of_graph(&body)[0].flops;
+        let mut g = Graph::new("step");
+        let inputs = [("x", [4, 16].as_slice()), ("scale", &[16]), ("w", &[16, 32]), ("v", &[16, 32])];
+        let inputs = inputs.map(|(name, dims)| g.input(name, f32s(dims)));
+        let region =
+            g.try_add(Op::Region { body: Arc::new(rlx_ir::op::Body { graph: body }) }, &inputs).unwrap();
+        g.set_outputs(vec![region]);
+        let work = works_of_graph(&g)[0];
+        assert_eq!(work.kind, WorkKind::MatMul { batch: 1.0, m: 4.0, n: 64.0, k: 16.0 });
+        assert_eq!((work.flops, work.cheap), (norm + 2.0 * 4.0 * 16.0 * 64.0, 128.0));
     }
 
     #[test]
