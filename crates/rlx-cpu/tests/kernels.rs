@@ -5,7 +5,7 @@ mod common;
 
 use common::{against_oracle, backends, compile, oracle, run, run_again, unfused};
 use rlx_cpu::CpuBackend;
-use rlx_ir::op::{ArgOp, DataFormat, PadMode, PoolKind, ReduceOp, ScatterOp};
+use rlx_ir::op::{ArgOp, DataFormat, GateFunction, PadMode, PoolKind, RecurrentCell, ReduceOp, ScatterOp};
 use rlx_ir::oracle::{Bindings, evaluate_op};
 use rlx_ir::testing::{Case, Gen};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Extent, Graph, Op, OpKind, Shape, Value, sym};
@@ -193,6 +193,26 @@ fn transposed_convolutions_spread_whole_rows() {
         let x = g.value(DType::F32, &x, 0.5..2.0);
         check_split(&Case::new(op, vec![x, Value::float(DType::F32, &w, weights)]));
     }
+}
+
+#[test]
+fn recurrent_weights_that_are_read_in_both_directions() {
+    let g = &mut Gen::new(14);
+    // More than 2¹⁷ elements of recurrent weights, whose last panel is not whole.
+    let (steps, rows, hidden) = (4, 3, 190);
+    let weights = g.value(DType::F32, &[hidden, 4 * hidden], -0.1..0.1);
+    let states = [floats(g, &[rows, hidden]), floats(g, &[rows, hidden])];
+    let lstm = Op::Recurrent {
+        cell: RecurrentCell::Lstm,
+        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
+        clip: None,
+        coupled: false,
+        reverse: false,
+        peepholes: false,
+        lengths: false,
+    };
+    let [h, c] = states;
+    check_split(&Case::new(lstm, vec![floats(g, &[steps, rows, 4 * hidden]), weights, h, c]));
 }
 
 #[test]
