@@ -43,6 +43,7 @@ mod kernel;
 mod packing;
 mod panels;
 mod requantise;
+mod run;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -77,7 +78,6 @@ use crate::simd::Simd;
 use kernel::{Prefetch, parts};
 use panels::BLOCK_DEPTH;
 use tiling::Tiling;
-use widened::Widened;
 
 /// Floats from the beginning of a cache line on: vectors that are across two lines take twice as long.
 #[repr(C, align(64))]
@@ -176,27 +176,6 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
         self.tiling(max_rows(isa)).tasks()
     }
 
-    /// Computes a range of the tasks.
-    ///
-    /// # Safety
-    /// Every row of A must be readable for `k` elements per tap, `b` must hold `packed_words(k, n)` packed
-    /// words per tap, the m×n elements of C (or of the wide sums) must be writable and, like those of the epilogue's
-    /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
-    /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
-    pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
-        let any = self.with_rows(self.rows.any());
-        if const { R::Element::GROUP != 1 } && widened::pays(&any, isa) {
-            isa.run(Widened { gemm: &any, tasks });
-        } else if R::Element::multiplies(isa) {
-            R::Element::run(isa, RunTasks { gemm: &any, tasks });
-        } else {
-            isa.run(RunTasks { gemm: &any, tasks });
-        }
-    }
-}
-
-impl<R: Rows<Element: Packed>> Gemm<R> {
     /// The same matmul of other rows.
     fn with_rows<S: Rows<Element = R::Element>>(&self, rows: S) -> Gemm<S> {
         let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, wide, .. } = *self;
