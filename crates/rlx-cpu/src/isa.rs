@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bf16_is_multiplied_only_where_there_are_products_and_always_where_it_was_before() {
+    fn how_bf16_is_multiplied_is_found_once_and_only_where_there_are_products() {
         for isa in Isa::available() {
             assert!(isa.has_bf16() || !isa.multiplies_bf16(), "{isa}");
             assert_eq!(Isa::try_new(isa.kind()).unwrap(), isa);

@@ -145,7 +145,7 @@ unsafe impl Packed for f32 {
         only: bool,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { multiply_widened(s, acc, a, k, b, only) }
+        unsafe { multiply_steps(s, acc, a, k, b, only) }
     }
     #[inline(always)]
     unsafe fn load_step<S: Simd>(s: S, words: *const f32, v: usize, _: usize) -> S::F {
@@ -219,7 +219,7 @@ unsafe impl Packed for bf16 {
     ) {
         if const { !S::BF16_DOT } {
             // SAFETY: the caller's promise.
-            return unsafe { multiply_widened(s, acc, a, k, b, only) };
+            return unsafe { multiply_steps(s, acc, a, k, b, only) };
         }
         // SAFETY: the caller promises a row of words at `b` and the elements of A.
         unsafe {
@@ -308,7 +308,7 @@ unsafe impl Packed for f16 {
         only: bool,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { multiply_widened(s, acc, a, k, b, only) }
+        unsafe { multiply_steps(s, acc, a, k, b, only) }
     }
     #[inline(always)]
     unsafe fn load_step<S: Simd>(s: S, words: *const f32, v: usize, step: usize) -> S::F {
@@ -318,12 +318,12 @@ unsafe impl Packed for f16 {
     }
 }
 
-/// [`Packed::multiply`] of what is widened as it is read.
+/// [`Packed::multiply`] of one step of depth after the other, in f32.
 ///
 /// # Safety
 /// As [`Packed::multiply`].
 #[inline(always)]
-unsafe fn multiply_widened<T: Packed, S: Simd, const R: usize, const V: usize>(
+unsafe fn multiply_steps<T: Packed, S: Simd, const R: usize, const V: usize>(
     s: S,
     acc: &mut [[S::F; V]; R],
     a: &[*const T; R],

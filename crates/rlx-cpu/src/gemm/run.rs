@@ -14,7 +14,7 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     /// # Safety
     /// Every row of A must be readable for `k` elements per tap, `b` must hold `packed_words(k, n)` packed
     /// words per tap, the m×n elements of C (or of the wide sums) must be writable and, like those of the epilogue's
-    /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
+    /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`](super::Epilogue::combine) with equal strides that
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
