@@ -6,6 +6,8 @@
 //! an NHWC image (convolution without im2col), [`PackedColumns`] for the transpose of a packed matrix. A tile of a few rows × 48 columns stays in registers over
 //! the whole depth, then the [`Epilogue`] is applied and the tile is written.
 //!
+//! 16-bit floats that are not multiplied as they are, and are not of a few rows alone, are widened a part at a time for many rows.
+//!
 //! Matmuls of 8-bit integers are [`ByteGemm`]s: the same rows and panels, other words.
 //!
 //! **Same bits always.** Each element of C is one chain of multiply-adds in ascending depth. Splitting

@@ -58,6 +58,7 @@ impl<T: Packed> Kernel for Widened<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        const { assert!(S::GEMM_ROWS <= ROWS) };
         let g = self.gemm;
         let tiling = g.tiling(S::GEMM_ROWS);
         let together = STEPS / (g.rows.taps() * g.k).max(1);
@@ -177,7 +178,7 @@ impl<T: Packed> Block<'_, T> {
     }
 
     /// # Safety
-    /// As [`WidenRows`].
+    /// The rows must be readable as [`Gemm::run`] was promised, and `to` writable for as many rows of [`STRIDE`] floats.
     #[inline(always)]
     unsafe fn widen_rows<S: Simd>(&self, s: S, rows: Range<usize>, part: &Part, to: *mut f32) {
         let (g, row) = (self.g, rows.start);
