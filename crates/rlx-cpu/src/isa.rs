@@ -247,6 +247,11 @@ impl Isa {
         Isa { kind: self.kind, vnni: false, bf16: false, multiplies_bf16: false }
     }
 
+    /// The same instruction set multiplying bf16 by its dot products wherever there are any, even if that is slower.
+    pub const fn with_bf16_products(self) -> Isa {
+        Isa { multiplies_bf16: self.bf16, ..self }
+    }
+
     /// Runs `kernel` compiled for this instruction set.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -303,6 +308,7 @@ mod tests {
             assert!(isa.has_bf16() || !isa.multiplies_bf16(), "{isa}");
             assert_eq!(Isa::try_new(isa.kind()).unwrap(), isa);
             assert!(!isa.without_extensions().multiplies_bf16());
+            assert_eq!(isa.with_bf16_products().multiplies_bf16(), isa.has_bf16());
         }
     }
 }

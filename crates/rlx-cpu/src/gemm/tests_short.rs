@@ -26,10 +26,11 @@ impl Half for f16 {
     }
 }
 
-/// Every instruction set with and without its extensions.
+/// Every instruction set with and without its extensions, and with bf16 products even where they are slower.
 fn sets() -> Vec<Isa> {
     let mut all = Isa::available();
     all.extend(Isa::available().into_iter().map(Isa::without_extensions));
+    all.extend(Isa::available().into_iter().map(Isa::with_bf16_products).filter(|isa| isa.has_bf16()));
     all.dedup();
     all
 }

@@ -17,13 +17,16 @@ pub fn unfused() -> CompileOptions {
     CompileOptions::default().fusion_opts(off)
 }
 
-/// Backends for every instruction set of this processor, one thread each, and the best one on two threads.
+/// Backends for every instruction set of this processor, one thread each, the best one with bf16 products where those
+/// are not its way already, and the best one on two threads.
 pub fn backends() -> Vec<(String, CpuBackend)> {
     let one = |isa: Isa| {
         let backend = CpuBackend::new().with_isa(isa).with_threads(1).expect("a pool of one thread");
         (format!("{} on 1 thread", isa.kind()), backend)
     };
     let mut all: Vec<_> = Isa::available().into_iter().map(one).collect();
+    let products = Isa::detect().with_bf16_products();
+    all.extend((products != Isa::detect()).then(|| one(products)));
     let best = CpuBackend::new().with_isa(Isa::detect()).with_threads(2).expect("a pool of two threads");
     all.push((format!("{} on 2 threads", Isa::detect().kind()), best));
     all
