@@ -7,7 +7,7 @@
 //! * While a run is in progress its helpers spin, and for [`LINGER`] after it; then they park, and an
 //!   idle process costs nothing.
 //! * Waking parked helpers costs the caller microseconds, so a run says whether it is long enough
-//!   ([`Wake`]). The caller never waits for a helper that has not started: it takes that range itself.
+//!   ([`Wake`]); short ones wake them only where they follow each other closely ([`pace`]). The caller never waits for a helper that has not started: it takes that range itself.
 //! * Runs at the same time divide the pool: with r of them each has T/r threads, its caller counted. A run that began when
 //!   there were fewer gives helpers back, and one that ended leaves them to the others, whenever a run says that it
 //!   is between two steps ([`Run::rebalance`]). Where no helper is free, as for a run within a task, the caller works
@@ -32,6 +32,7 @@
 mod lent;
 #[cfg(all(test, loom))]
 mod model;
+mod pace;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -43,6 +44,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
+use pace::Pace;
 use rlx_ir::clock::Instant;
 use rlx_ir::panics::{self, Payload};
 use sync::{Arc, AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering, Thread};
@@ -80,8 +82,8 @@ impl std::error::Error for PoolError {}
 pub enum Wake {
     /// Yes: it takes more than about 150 µs on one core.
     Yes,
-    /// No: use helpers only if they still spin.
-    No,
+    /// Only if short runs follow each other closely; otherwise use helpers that still spin.
+    IfFrequent,
 }
 
 /// One thread's part of a job: a function over a range of tasks, with its environment.
@@ -135,6 +137,7 @@ struct Shared {
     runs: AtomicU64,
     /// Counts whatever may let a run have other helpers: runs that begin or end, helpers that are given back.
     changes: AtomicU64,
+    pace: Pace,
     helpers: Box<[Helper]>,
 }
 
@@ -228,6 +231,7 @@ impl Pool {
             let seen = s.changes.load(Ordering::Relaxed);
             return Run { pool: Some(self), held, wake, seen, is_loan: true };
         }
+        let wake = if wake == Wake::IfFrequent && s.pace.begin() { Wake::Yes } else { wake };
         s.runs.fetch_add(1, Ordering::AcqRel);
         let seen = s.changes.fetch_add(1, Ordering::AcqRel);
         let mut run = Run { pool: Some(self), held: 0..0, wake, seen, is_loan: false };
@@ -301,7 +305,7 @@ impl fmt::Debug for Run<'_> {
 impl Run<'_> {
     /// A run of its caller alone.
     pub const fn alone() -> Run<'static> {
-        Run { pool: None, held: 0..0, wake: Wake::No, seen: 0, is_loan: false }
+        Run { pool: None, held: 0..0, wake: Wake::IfFrequent, seen: 0, is_loan: false }
     }
 
     /// How many threads share a job. It changes in [`rebalance`](Self::rebalance) alone.
@@ -402,6 +406,7 @@ impl Drop for Run<'_> {
             }
             self.give_back(self.held.start);
             if !self.is_loan {
+                pool.shared.pace.end();
                 pool.shared.runs.fetch_sub(1, Ordering::AcqRel);
                 pool.shared.changes.fetch_add(1, Ordering::AcqRel);
             }
@@ -421,6 +426,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             runs: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            pace: Pace::new(),
             helpers: (1..threads).map(|_| Helper::new()).collect(),
         }
     }

@@ -63,7 +63,7 @@ fn a_helper_that_went_to_sleep_is_woken_or_not_needed() {
     check(|| {
         let pool = Pool::new(2).unwrap();
         let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
-        for wake in [Wake::No, Wake::Yes] {
+        for wake in [Wake::IfFrequent, Wake::Yes] {
             job(&mut pool.enter(wake), &cells);
         }
         assert_eq!(sum(&cells), [2, 2]);
@@ -77,11 +77,11 @@ fn two_callers_at_once_both_get_their_results() {
         let other = loom::sync::Arc::clone(&pool);
         let caller = loom::thread::spawn(move || {
             let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
-            job(&mut other.enter(Wake::No), &cells);
+            job(&mut other.enter(Wake::IfFrequent), &cells);
             assert_eq!(sum(&cells), [1, 1]);
         });
         let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
-        job(&mut pool.enter(Wake::No), &cells);
+        job(&mut pool.enter(Wake::IfFrequent), &cells);
         assert_eq!(sum(&cells), [1, 1]);
         caller.join().unwrap();
     });
@@ -94,7 +94,7 @@ fn two_callers_that_divide_the_pool_between_jobs_both_get_their_results() {
         let other = loom::sync::Arc::clone(&pool);
         let twice = |pool: &Pool| {
             let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
-            let mut run = pool.enter(Wake::No);
+            let mut run = pool.enter(Wake::IfFrequent);
             job(&mut run, &cells);
             run.rebalance();
             job(&mut run, &cells);
@@ -112,7 +112,7 @@ fn a_task_that_panics_ends_its_job_after_the_other_and_the_next_job_is_whole() {
     check(|| {
         let pool = Pool::new(2).unwrap();
         let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
-        let mut run = pool.enter(Wake::No);
+        let mut run = pool.enter(Wake::IfFrequent);
         for bad in 0..2 {
             let caught = panics::catch(|| failing_job(&mut run, &cells, bad));
             assert_eq!(caught, Err(format!("task {bad}")));

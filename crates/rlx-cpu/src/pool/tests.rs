@@ -17,7 +17,7 @@ fn counts(run: &mut Run<'_>, tasks: usize) {
 fn every_task_runs_once_for_any_number_of_threads_and_tasks() {
     for threads in [1, 2, 3, 5] {
         let pool = Pool::new(threads).unwrap();
-        for wake in [Wake::Yes, Wake::No] {
+        for wake in [Wake::Yes, Wake::IfFrequent] {
             let mut run = pool.enter(wake);
             assert_eq!(run.threads(), threads);
             for tasks in (0..40).chain([1000]) {
@@ -34,7 +34,7 @@ fn parked_helpers_wake_and_a_long_series_of_runs_is_complete() {
         if round % 50 == 0 {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let mut run = pool.enter(if round % 3 == 0 { Wake::No } else { Wake::Yes });
+        let mut run = pool.enter(if round % 3 == 0 { Wake::IfFrequent } else { Wake::Yes });
         for _ in 0..20 {
             counts(&mut run, 7);
         }
@@ -61,6 +61,27 @@ fn helpers_do_take_part() {
 }
 
 #[test]
+fn short_runs_that_follow_each_other_closely_wake_helpers() {
+    let pool = Pool::new(2).unwrap();
+    // Parked, but for a machine that is busier than any.
+    std::thread::sleep(50 * LINGER);
+    let caller = std::thread::current().id();
+    let helped = AtomicBool::new(false);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !helped.load(Ordering::Relaxed) {
+        assert!(Instant::now() < deadline, "the helper never took its part");
+        let start = Instant::now();
+        pool.enter(Wake::IfFrequent).parallel_for(2, &|_| {
+            if std::thread::current().id() == caller {
+                while start.elapsed() < LINGER {}
+            } else {
+                helped.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+#[test]
 fn a_busy_pool_means_run_alone() {
     let pool = Pool::new(2).unwrap();
     let mut outer = pool.enter(Wake::Yes);
@@ -70,7 +91,7 @@ fn a_busy_pool_means_run_alone() {
         counts(&mut inner, 9);
     });
     drop(outer);
-    assert_eq!(pool.enter(Wake::No).threads(), 2);
+    assert_eq!(pool.enter(Wake::IfFrequent).threads(), 2);
 }
 
 #[test]
@@ -85,7 +106,7 @@ fn runs_at_the_same_time_divide_the_threads() {
     assert_eq!((first.threads(), second.threads()), (3, 3));
     counts(&mut first, 40);
     counts(&mut second, 40);
-    let mut third = pool.enter(Wake::No);
+    let mut third = pool.enter(Wake::IfFrequent);
     [&mut first, &mut second, &mut third].into_iter().for_each(Run::rebalance);
     third.rebalance();
     assert_eq!([&first, &second, &third].map(|run| run.threads()), [2, 2, 2]);
@@ -94,7 +115,7 @@ fn runs_at_the_same_time_divide_the_threads() {
     second.rebalance();
     assert_eq!(second.threads(), 6, "it has what the others gave back");
     drop(second);
-    assert_eq!(pool.enter(Wake::No).threads(), 6);
+    assert_eq!(pool.enter(Wake::IfFrequent).threads(), 6);
 }
 
 #[test]
@@ -105,7 +126,7 @@ fn a_run_lends_its_helpers_to_runs_within_it() {
         let mut inner = pool.enter(Wake::Yes);
         counts(&mut inner, 50);
         assert_eq!(pool.enter(Wake::Yes).threads(), 1, "what was lent is taken");
-        let deepest = inner.lend(|| pool.enter(Wake::No).threads());
+        let deepest = inner.lend(|| pool.enter(Wake::IfFrequent).threads());
         (inner.threads(), deepest)
     });
     assert_eq!((within, run.threads()), ((3, 3), 3));
@@ -161,7 +182,7 @@ fn runs_that_come_and_go_on_many_threads_lose_no_task() {
             let pool = &pool;
             scope.spawn(move || {
                 for round in 0..200 {
-                    let mut run = pool.enter(if round % 2 == 0 { Wake::Yes } else { Wake::No });
+                    let mut run = pool.enter(if round % 2 == 0 { Wake::Yes } else { Wake::IfFrequent });
                     for tasks in 0..caller + 9 {
                         run.rebalance();
                         counts(&mut run, tasks);
@@ -170,7 +191,7 @@ fn runs_that_come_and_go_on_many_threads_lose_no_task() {
             });
         }
     });
-    assert_eq!(pool.enter(Wake::No).threads(), 4);
+    assert_eq!(pool.enter(Wake::IfFrequent).threads(), 4);
 }
 
 #[test]

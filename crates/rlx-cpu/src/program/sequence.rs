@@ -58,6 +58,8 @@ pub(crate) struct Sequence {
     thread_stride: usize,
     shared: usize,
     nanos: f64,
+    /// The longest step that it has had.
+    longest: f64,
     /// Bytes of packed weights that its steps read.
     weights: usize,
 }
@@ -96,6 +98,7 @@ impl Sequence {
             thread_stride: like.map_or(0, |like| like.thread_stride),
             shared: like.map_or(0, |like| like.shared),
             nanos: like.map_or(0.0, |like| like.nanos),
+            longest: like.map_or(0.0, |like| like.longest),
             weights: like.map_or(0, |like| like.weights),
         }
     }
@@ -118,6 +121,7 @@ impl Sequence {
         let cx = BindCx { inputs, outputs, formats, values: *values, scratch: self.scratch };
         bound.needs = bound.kernel.bind(&cx)?;
         self.nanos += bound.needs.nanos;
+        self.longest = self.longest.max(bound.needs.nanos);
         Ok(())
     }
 
@@ -158,11 +162,12 @@ impl Sequence {
 
     fn seal_all(&mut self) {
         let (mut thread, mut next): (usize, Upcoming) = (0, None);
-        (self.shared, self.nanos, self.weights) = (0, 0.0, 0);
+        (self.shared, self.nanos, self.longest, self.weights) = (0, 0.0, 0.0, 0);
         for step in &self.steps {
             thread = thread.max(step.needs.thread_scratch);
             self.shared = self.shared.max(step.needs.shared_scratch);
             self.nanos += step.needs.nanos;
+            self.longest = self.longest.max(step.needs.nanos);
         }
         self.thread_stride = thread.next_multiple_of(128);
         for step in self.steps.iter_mut().rev().filter(|step| !step.idle) {
@@ -207,10 +212,11 @@ impl Sequence {
 pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<()> {
     let Run { program, sequence, steps, places, stage, progress, found, busy_with, times, .. } = run;
     queue.fit(&sequence.scratch_sizes(queue.scratch_sizes, cpu.threads.pool().threads()), places)?;
-    let mut pool = if sequence.nanos < WORTH_NANOS {
+    let mut pool = if sequence.longest <= WORTH_NANOS {
         Helpers::alone()
     } else {
-        cpu.threads.pool().enter(if sequence.nanos > WAKE_NANOS { Wake::Yes } else { Wake::No })
+        let wake = if sequence.nanos > WAKE_NANOS { Wake::Yes } else { Wake::IfFrequent };
+        cpu.threads.pool().enter(wake)
     };
     let mut cx = RunCx {
         bases: places,
