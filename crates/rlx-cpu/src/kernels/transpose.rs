@@ -138,10 +138,12 @@ impl<T: Cell> Band<T> {
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn squares<S: Simd, const GROUPS: bool>(self, s: S) {
-        for x in (0..self.width).step_by(LANES) {
-            let width = (self.width - x).min(LANES);
-            for y in (0..self.height).step_by(LANES) {
-                let height = (self.height - y).min(LANES);
+        // Sixteen rows of the result at a time, each written from one end to the other: lines that begin within a vector are then
+        // complete before they leave the cache, and few pages are written at once.
+        for y in (0..self.height).step_by(LANES) {
+            let height = (self.height - y).min(LANES);
+            for x in (0..self.width).step_by(LANES) {
+                let width = (self.width - x).min(LANES);
                 let square = Band {
                     from: self.from.wrapping_add(y),
                     to: self.to.wrapping_offset(y as isize * self.to_row).wrapping_add(x),
