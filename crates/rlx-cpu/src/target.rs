@@ -67,12 +67,10 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul | Op::MatMulInteger if input == 0 => last_is_contiguous(view),
         Op::MatMulInteger => input == 1,
-        Op::Conv { format: DataFormat::ChannelsLast, .. } if input == 0 && channels_are_planes(view) => {
-            matches!(op, Op::Conv { groups: 2.., .. }) || !has_few_channels(view)
-        }
+        Op::Conv { format: DataFormat::ChannelsLast, .. } if input == 0 && channels_are_planes(view) => true,
         Op::Conv { format: DataFormat::ChannelsLast, groups, .. }
         | Op::ConvInteger { format: DataFormat::ChannelsLast, groups, .. } => match input {
-            // Kernels for few channels, of a group or of all, read dense images.
+            // Kernels for few channels, of a group or of all, read dense images (or planes).
             0 if *groups > 1 || has_few_channels(view) => false,
             0 => last_is_contiguous(view) && view.strides.iter().all(|&s| !matches!(s, Extent::Const(..0))),
             1 => true,

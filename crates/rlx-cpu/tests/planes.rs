@@ -171,6 +171,37 @@ fn planes_have_the_bits_of_rows_of_channels() {
 }
 
 #[test]
+fn columns_of_windows_have_the_bits_of_rows_of_channels() {
+    let g = &mut Gen::new(64);
+    for at in 0..60 {
+        let mut graph = Graph::new("columns");
+        let (spatial, channels, filters) = (g.size(2..=3), g.size(1..=9), g.size(60..=130));
+        let mut several = |range: std::ops::RangeInclusive<usize>, n: usize| -> Vec<usize> {
+            (0..n).map(|_| g.size(range.clone())).collect()
+        };
+        let (kernel, strides, dilations) =
+            (several(1..=4, spatial), several(1..=3, spatial), several(1..=2, spatial));
+        let pads = several(0..=2, 2 * spatial);
+        // Lines that end a little behind a vector, where vectors along them are least full.
+        let mut size: Vec<usize> = several(1..=5, spatial);
+        size[spatial - 1] = 17 + at as usize % 4;
+        size[spatial - 2] = 6;
+        for (i, size) in size.iter_mut().enumerate() {
+            let reach = (*size - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1;
+            *size = reach.saturating_sub(pads[i] + pads[spatial + i]).max(1);
+        }
+        let x = graph.input("x", Shape::new(&[&[2, channels], &size[..]].concat(), DType::F32));
+        let w = graph.param("w", Shape::new(&[&[filters, channels], &kernel[..]].concat(), DType::F32));
+        let b = graph.param("b", Shape::new(&[filters], DType::F32));
+        let op = Op::Conv { strides, pads, dilations, groups: 1, format: DataFormat::ChannelsFirst };
+        let y = graph.try_add(op, &[x, w, b]).unwrap();
+        graph.set_outputs(vec![y]);
+        check(&graph, &random_bindings(&graph, &DimBinding::new(), at));
+        has_the_bits_of_rows(graph, at);
+    }
+}
+
+#[test]
 fn depthwise_planes_have_the_bits_of_rows_of_channels() {
     let g = &mut Gen::new(63);
     for at in 0..60 {

@@ -7,16 +7,16 @@
 //! * Groups are matmuls of their own, where they are not small ([`grouped`]).
 //! * Windows with a step of 1 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
 //! * Where the image or the result is planes (NCHW), some pixels at a time are transposed while they are in the cache ([`planes`]); where both
-//!   are, nothing is: not where a kernel is one pixel ([`pointwise`]), nor where vectors along lines are fuller than those of filters ([`direct`]).
+//!   are, nothing is: the image's columns are copied instead ([`im2col`]), or vectors run along its lines ([`direct`]).
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
 mod border;
 mod depthwise_integer;
 mod direct;
+mod im2col;
 pub(crate) mod integer;
 pub(super) mod planes;
-mod pointwise;
 mod run;
 pub(crate) mod winograd;
 
@@ -48,6 +48,9 @@ const FEW_CHANNELS: usize = 8;
 
 /// Multiply-adds of f32 in a nanosecond, roughly.
 const F32_PER_NANO: f64 = 40.0;
+
+/// Bytes of images that are read or written in a nanosecond, roughly.
+const BYTES_PER_NANO: f64 = 20.0;
 
 /// Whether a convolution takes the route of this module.
 pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
@@ -148,9 +151,9 @@ enum Route {
     Windows,
     /// Windows of a copy with its border.
     Bordered,
-    /// A kernel of one pixel, from planes to planes.
-    Pointwise,
-    /// Other kernels, from planes to planes, where vectors along lines are fuller than those of filters.
+    /// From planes to planes, by a matmul of the filters.
+    Im2col,
+    /// From planes to planes, by vectors along the lines of the result.
     Direct,
 }
 
@@ -307,11 +310,11 @@ impl Conv {
             parts: [0; 4],
         };
         if self.dtype == DType::F32 && winograd.is_none() && self.tail.is_simple() {
-            let unpadded = self.window.before == [0; 3] && self.window.after == [0; 3];
-            if kernel == [1; 3] && unpadded && g == 1 {
-                shape.take_pointwise();
-            } else {
-                shape.take_direct(self.window.before);
+            shape.take_direct(&self.window);
+            if g == 1 {
+                let others =
+                    if shape.route == Route::Direct { shape.direct_cost() } else { shape.matmul_cost() };
+                shape.take_im2col(&self.window, others);
             }
         }
         Ok(shape)
@@ -352,6 +355,10 @@ impl StepKernel for Conv {
             s.y = At { buffer: cx.scratch, offset: 0 };
             s.parts[0] = all(planes);
         }
+        if s.route == Route::Im2col {
+            let elements = self.im2col_border(&s).ok_or_else(large)?;
+            s.parts[1] = (elements * size_of::<f32>()).next_multiple_of(64);
+        }
         if s.route == Route::Bordered {
             let [h, w] = self.bordered(&s);
             let pixel = self.bordered_pixel(&s) * self.dtype.size_bytes();
@@ -367,7 +374,7 @@ impl StepKernel for Conv {
             s.parts[3] = all(planes);
         }
         let block = match s.route {
-            Route::Pointwise => s.pointwise_scratch(),
+            Route::Im2col => self.im2col_scratch(&s),
             Route::Direct => self.direct.as_ref().map_or(0, |direct| direct.scratch_bytes()),
             _ => packed_type!(self.dtype, T => s.ends.scratch_bytes::<T>(), _ => 0),
         };
@@ -381,6 +388,9 @@ impl StepKernel for Conv {
             nanos = own.nanos;
             needs.thread_scratch = needs.thread_scratch.max(own.thread_scratch);
         }
+        let pixels = s.batch * s.size.iter().product::<usize>();
+        let elements = (pixels * s.channels + rows * s.filters) * self.groups;
+        nanos += (elements * self.dtype.size_bytes()) as f64 / BYTES_PER_NANO;
         s.worth = nanos > WORTH_NANOS;
         needs.nanos += nanos;
         // What a tap reads that is outside.
@@ -403,7 +413,7 @@ impl StepKernel for Conv {
         // SAFETY: the caller's promise, and scratch was asked for when the step was bound.
         unsafe {
             match s.route {
-                Route::Pointwise => self.run_pointwise(cx, s),
+                Route::Im2col => self.run_im2col(cx, s),
                 Route::Direct => self.run_direct(cx, s),
                 _ => packed_type!(
                     self.dtype,
@@ -423,7 +433,7 @@ impl StepKernel for Conv {
         let s = self.shape.as_ref()?;
         let row = match s.route {
             Route::Matmul(row) => row,
-            Route::Windows | Route::Bordered | Route::Pointwise | Route::Direct => return None,
+            Route::Windows | Route::Bordered | Route::Im2col | Route::Direct => return None,
         };
         let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1 && s.ends.is_none();
         if !alone || !self.tail.is_epilogue() {

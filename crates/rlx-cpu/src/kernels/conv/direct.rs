@@ -1,7 +1,7 @@
 //! Windows of several pixels from planes to planes (NCHW), by [`Direct`] convolution: vectors run along the lines, and nothing is transposed.
 
-use super::{Conv, Route, Shape};
-use crate::gemm::{Bias, PANEL};
+use super::{Conv, Route, Shape, Window};
+use crate::gemm::{Bias, PANEL, panels};
 use crate::kernels::RunCx;
 use crate::simd::LANES;
 use crate::window::Windows;
@@ -11,32 +11,38 @@ use crate::window::direct::{Direct, Operands, Order, WeightSteps};
 const TRANSPOSING: f64 = 1.0;
 const COPYING: f64 = 0.2;
 
+/// What finding the place of a tap for a tile takes, for each of its pixels.
+const PLACING: f64 = 9.0;
+
 /// How much longer multiply-adds of this module take than those of a matmul: lines end within vectors, and vectors begin within cache lines.
 const SLOWER: f64 = 1.15;
 
 impl Shape {
     /// Takes the way of this module, where both ends are planes, and it has less to do than a matmul of windows.
-    pub(super) fn take_direct(&mut self, before: [usize; 3]) {
+    pub(super) fn take_direct(&mut self, window: &Window) {
         // One frame, of which the only one of the result is made.
-        let image = self.kernel[0] == 1 && self.size[0] == 1 && self.out[0] == 1 && before[0] == 0;
+        let image = self.kernel[0] == 1 && self.size[0] == 1 && self.out[0] == 1 && window.before[0] == 0;
         if image && self.ends.x.is_some() && self.ends.y.is_some() && self.direct_cost() < self.matmul_cost()
         {
             self.route = Route::Direct;
         }
     }
 
-    fn depth(&self) -> f64 {
+    pub(super) fn depth(&self) -> f64 {
         (self.kernel.iter().product::<usize>() * self.channels) as f64
     }
 
     /// Multiply-adds of vectors of filters for a pixel of the result of a group.
-    fn matmul_cost(&self) -> f64 {
+    pub(super) fn matmul_cost(&self) -> f64 {
         let moved = TRANSPOSING * (self.channels + self.filters) as f64;
-        self.depth() * self.filters.div_ceil(LANES) as f64 + moved
+        let [frames, lines, columns] = self.kernel;
+        let taps = frames * lines * if self.route == Route::Bordered { 1 } else { columns };
+        let places = PLACING * (taps * panels(self.filters)) as f64;
+        self.depth() * self.filters.div_ceil(LANES) as f64 + moved + places
     }
 
     /// Multiply-adds of vectors of pixels for a pixel of the result of a group.
-    fn direct_cost(&self) -> f64 {
+    pub(super) fn direct_cost(&self) -> f64 {
         let filled = self.out[2] as f64 / self.out[2].next_multiple_of(LANES).max(1) as f64;
         SLOWER * self.depth() * self.filters as f64 / LANES as f64 / filled + COPYING * self.channels as f64
     }

@@ -1,20 +1,26 @@
-//! Windows of one pixel from planes to planes (NCHW): a matmul of the filters by the image as it is, which transposes nothing.
+//! From planes to planes (NCHW) as a matmul of the filters by the image's columns (im2col), which transposes nothing.
 //!
-//! `result[filters, pixels] = filters[filters, channels] · image[channels, pixels]`. The packed filters are its rows ([`PackedColumns`]), and its
-//! panels are pixels, of which a thread copies as many as stay in the second-level cache. A result is the same chain of multiply-adds as where
-//! pixels are the rows, so it has the same bits.
+//! `result[filters, pixels] = filters[filters, taps · channels] · columns[taps · channels, pixels]`. The packed filters are its rows
+//! ([`PackedColumns`]), and its panels are pixels of the result, of which a thread copies as many as stay in the second-level cache. A result is
+//! the same chain of multiply-adds as where pixels are the rows, so it has the same bits.
+//!
+//! The columns of a window of one pixel are pixels of the image itself. Those of others are copied from planes with their border ([`Bordered`]), where
+//! what a tap reads for a line of the result is neighbours.
 
 use std::ops::Range;
 
 use super::planes::{Blocks, Planes};
-use super::{Conv, Route, Shape};
+use super::{Conv, Route, Shape, Window};
 use crate::gemm::{Ahead, Bias, Gemm, PANEL, PackedColumns};
 use crate::isa::Kernel;
-use crate::kernels::RunCx;
+use crate::kernels::{RunCx, Shared};
 use crate::simd::{LANES, Simd};
 
 /// Bytes of the panels that are copied at a time.
 const BLOCK: usize = 256 << 10;
+
+/// Panels of more bytes would be read from memory again for each tile of filters.
+const MOST_OF_PANEL: usize = 4 * BLOCK;
 
 /// Blocks of an image, where it has as many panels: work for threads.
 const FEWEST: usize = 8;
@@ -22,49 +28,118 @@ const FEWEST: usize = 8;
 /// Images of fewer pixels are transposed: their last panel is a large part of them.
 const LEAST: usize = 2 * PANEL;
 
+/// Copying one run of neighbours, at most a vector, takes as long as so many multiply-adds of vectors.
+const COPYING: f64 = 14.0;
+
+/// Planes with their border, and every `steps`-th pixel of a line beside each other, as windows with that step read them: first those from 0 on,
+/// then those from 1 on, and so on. They have as many frames, lines and pixels as windows reach.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bordered {
+    /// Frames and lines of a plane.
+    size: [usize; 2],
+    /// Pixels of a line that are beside each other, and how many times that is a line.
+    run: usize,
+    steps: usize,
+}
+
+impl Bordered {
+    fn of(s: &Shape, window: &Window) -> Bordered {
+        let reach = |d: usize| {
+            let taps = s.kernel[d].saturating_sub(1).saturating_mul(window.dilation[d]);
+            s.out[d].saturating_sub(1).saturating_mul(window.stride[d]).saturating_add(taps).saturating_add(1)
+        };
+        // Windows of one column read every so many pixels only.
+        let steps = if s.kernel[2] == 1 { 1 } else { window.stride[2] };
+        Bordered { size: [reach(0), reach(1)], run: reach(2).div_ceil(window.stride[2]), steps }
+    }
+
+    fn line(&self) -> usize {
+        self.steps.saturating_mul(self.run)
+    }
+
+    fn plane(&self) -> usize {
+        self.size.iter().fold(self.line(), |n, &size| n.saturating_mul(size))
+    }
+}
+
 impl Shape {
-    /// Takes the way of this module, where both ends are planes.
-    pub(super) fn take_pointwise(&mut self) {
-        if let (Some(_), Some(y)) = (self.ends.x, self.ends.y)
-            && y.pixels >= LEAST
-        {
-            self.route = Route::Pointwise;
+    /// Whether the columns are the image itself, or every so many pixels of it.
+    fn is_one_pixel(&self, window: &Window) -> bool {
+        self.kernel == [1; 3] && window.before == [0; 3] && window.after == [0; 3]
+    }
+
+    /// Takes the way of this module, where both ends are planes, and it has less to do than `others` (see [`Shape::direct_cost`]).
+    pub(super) fn take_im2col(&mut self, window: &Window, others: f64) {
+        let (Some(_), Some(y)) = (self.ends.x, self.ends.y) else { return };
+        if y.pixels < LEAST {
+            return;
         }
+        let panel = (self.depth() * (PANEL * size_of::<f32>()) as f64) as usize;
+        if self.is_one_pixel(window) || panel <= MOST_OF_PANEL && self.im2col_cost(&y, window) < others {
+            self.route = Route::Im2col;
+        }
+    }
+
+    /// Multiply-adds of vectors for a pixel of the result.
+    fn im2col_cost(&self, y: &Planes, window: &Window) -> f64 {
+        let (pixels, width) = (y.pixels as f64, self.out[2].max(1));
+        let vectors = y.pixels.div_ceil(LANES) as f64 / pixels;
+        // Runs end with their line, and some with a panel.
+        let runs = (width.div_ceil(LANES) as f64 + 0.5) / width as f64;
+        let border = self.channels as f64 * Bordered::of(self, window).plane() as f64 / LANES as f64;
+        self.depth() * (self.filters as f64 * vectors + COPYING * runs) + COPYING * border / pixels
     }
 
     /// How a result of these planes is divided.
     fn panels(&self, y: &Planes) -> Blocks {
-        let fitting = BLOCK / (self.channels * PANEL * size_of::<f32>()).max(1);
+        let depth = self.kernel.iter().product::<usize>() * self.channels;
+        let fitting = BLOCK / (depth * PANEL * size_of::<f32>()).max(1);
         let share = y.pixels.div_ceil(FEWEST).div_ceil(PANEL);
         Blocks { images: y.images, pixels: y.pixels, rows: fitting.clamp(1, share.max(1)) * PANEL }
     }
 
-    /// Bytes of a thread's scratch.
-    pub(super) fn pointwise_scratch(&self) -> usize {
+    /// Elements of the columns of a block, and how many runs they may be in.
+    fn block(&self) -> [usize; 2] {
         let rows = self.ends.y.map_or(0, |y| self.panels(&y).rows);
-        rows.saturating_mul(self.channels).saturating_mul(size_of::<f32>())
+        let depth = self.kernel.iter().product::<usize>().saturating_mul(self.channels);
+        [rows.saturating_mul(depth), rows]
     }
 }
 
 impl Conv {
+    /// Bytes of a thread's scratch.
+    pub(super) fn im2col_scratch(&self, s: &Shape) -> usize {
+        let [columns, runs] = s.block();
+        columns.saturating_mul(size_of::<f32>()).saturating_add(runs * size_of::<Run>())
+    }
+
+    /// Elements of the planes with their border; `None` if those are too many to count.
+    pub(super) fn im2col_border(&self, s: &Shape) -> Option<usize> {
+        if s.is_one_pixel(&self.window) {
+            return Some(0);
+        }
+        let plane = Bordered::of(s, &self.window).plane();
+        s.batch.checked_mul(s.channels)?.checked_mul(plane).filter(|&all| all < usize::MAX / 2)
+    }
+
     /// Computes the convolution.
     ///
     /// # Safety
     /// As [`StepKernel::run`](crate::kernels::StepKernel::run); the operands must be of f32, and the route that of this module.
-    pub(super) unsafe fn run_pointwise(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
+    pub(super) unsafe fn run_im2col(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
         let (Some(x), Some(y)) = (s.ends.x, s.ends.y) else { return };
         // SAFETY: the caller's promise.
-        let filters = unsafe { self.weights_at::<f32>(cx, s) };
+        let (filters, source) = unsafe { (self.weights_at::<f32>(cx, s), self.source(cx, s, &x)) };
         let mut epilogue = self.epilogue::<f32>(cx, s, 0);
         if let Bias::PerColumn(bias) | Bias::OfSum(bias) = epilogue.bias {
             epilogue.bias = Bias::PerRow(bias);
         }
-        let (isa, from) = (cx.isa, cx.shared::<f32>(x.at));
+        let depth = source.taps() * source.channels;
         let whole = Gemm {
             m: s.filters,
             n: y.pixels,
-            k: s.channels,
-            rows: PackedColumns { panels: filters.get().cast_const(), depth: s.channels, first: 0 },
+            k: depth,
+            rows: PackedColumns { panels: filters.get().cast_const(), depth, first: 0 },
             b: std::ptr::null(),
             c: cx.ptr::<f32>(y.at),
             c_stride: y.plane,
@@ -73,79 +148,227 @@ impl Conv {
             ahead: Ahead::Nothing,
             wide: None,
         };
+        let (isa, [columns, _]) = (cx.isa, s.block());
         s.panels(&y).each(cx, s.worth, &|scratch, image, block| {
             let to = scratch.cast::<f32>();
-            let from = from.get().wrapping_add(image * x.image).cast_const();
             let mut gemm = whole;
             (gemm.n, gemm.b) = (block.len(), to.cast_const());
             gemm.c = gemm.c.wrapping_add(image * y.image + block.start);
-            // SAFETY: the caller's promise; blocks are disjoint, and the scratch is the thread's own.
+            // SAFETY: the caller's promise; blocks are disjoint, and the scratch is the thread's own, with room for a run for each pixel.
             unsafe {
-                isa.run(Pixels { from, to, block, x: &x, s, stride: self.window.stride });
+                let runs = to.wrapping_add(columns).cast::<Run>();
+                let count = source.runs(block.clone(), runs);
+                let runs = std::slice::from_raw_parts(runs, count);
+                isa.run(Columns { source: &source, image, runs, pixels: block.len(), to });
                 gemm.run(isa, 0..gemm.tasks(isa));
             }
         });
     }
+
+    /// Where the columns are copied from: the image, or a copy with its border, which is made now.
+    ///
+    /// # Safety
+    /// As [`Conv::run_im2col`].
+    unsafe fn source(&self, cx: &mut RunCx<'_, '_>, s: &Shape, x: &Planes) -> Source {
+        let Window { stride, dilation, .. } = self.window;
+        let [_, height, width] = s.size;
+        let from = cx.shared::<f32>(x.at);
+        let mut source = Source {
+            from,
+            channels: s.channels,
+            kernel: s.kernel,
+            out: s.out,
+            dilation,
+            image: x.image,
+            plane: x.plane,
+            frame: height * width,
+            line: width,
+            step: stride,
+            run: 0,
+            apart: stride[2],
+            whole: stride == [1; 3],
+        };
+        if s.is_one_pixel(&self.window) {
+            return source;
+        }
+        let bordered = Bordered::of(s, &self.window);
+        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0]).cast::<f32>());
+        let (isa, [frames, lines]) = (cx.isa, bordered.size);
+        let (before, size, kernel) = (self.window.before, s.size, s.kernel);
+        cx.parallel(s.worth, s.batch * s.channels, &|range, _| {
+            for plane in range {
+                let (image, channel) = (plane / s.channels, plane % s.channels);
+                let from = from.get().wrapping_add(image * x.image + channel * x.plane).cast_const();
+                let to = to.get().wrapping_add(plane * bordered.plane());
+                for at in 0..frames * lines {
+                    let (z, y) = (at / lines, at % lines);
+                    // Lines that no window reads.
+                    if kernel[1] == 1 && y % stride[1] != 0 || kernel[0] == 1 && z % stride[0] != 0 {
+                        continue;
+                    }
+                    let (z, y) = (z.wrapping_sub(before[0]), y.wrapping_sub(before[1]));
+                    let inside = z < size[0] && y < size[1];
+                    let from = inside.then(|| from.wrapping_add((z * size[1] + y) * size[2]));
+                    let to = to.wrapping_add(at * bordered.line());
+                    // What is at `to` is the line's own, and there is scratch for all planes; the image's line is as wide.
+                    isa.run(Line { from, width: size[2], left: before[2], stride: stride[2], to, bordered });
+                }
+            }
+        });
+        source.from = to;
+        source.image = s.channels * bordered.plane();
+        source.plane = bordered.plane();
+        source.frame = lines * bordered.line();
+        source.line = bordered.line();
+        (source.run, source.apart, source.whole) = (bordered.run, 1, false);
+        source
+    }
 }
 
-/// Copies some pixels of all planes of an image into panels.
-struct Pixels<'a> {
-    from: *const f32,
+/// A line of a plane with its border.
+struct Line {
+    /// `None` for a line of the border.
+    from: Option<*const f32>,
+    width: usize,
+    /// Pixels of the border at the left.
+    left: usize,
+    stride: usize,
     to: *mut f32,
-    /// Those of the result.
-    block: Range<usize>,
-    x: &'a Planes,
-    s: &'a Shape,
-    stride: [usize; 3],
+    bordered: Bordered,
 }
 
-impl Kernel for Pixels<'_> {
+impl Kernel for Line {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Pixels { from, to, block, x, .. } = &self;
-        // SAFETY: `run_pointwise` was promised the planes, and has scratch for the panels.
-        unsafe {
-            for channel in 0..x.channels {
-                let plane = from.wrapping_add(channel * x.plane);
-                let panel = |column: usize| {
-                    to.wrapping_add((column / PANEL * x.channels + channel) * PANEL + column % PANEL)
-                };
-                let mut pixel = block.start;
-                while pixel < block.end {
-                    let (at, line) = self.source(pixel);
-                    let end = block.end.min(pixel + line);
-                    let mut from = plane.wrapping_add(at);
-                    while pixel < end {
-                        let column = pixel - block.start;
-                        let count = (PANEL - column % PANEL).min(end - pixel);
-                        copy(s, from, self.stride[2], panel(column), count);
-                        from = from.wrapping_add(count * self.stride[2]);
-                        pixel += count;
-                    }
-                }
-                // The last vector is whole, and must not have numbers by which to multiply takes long.
-                for column in block.len()..block.len().next_multiple_of(LANES) {
-                    *panel(column) = 0.0;
+        let Bordered { run, steps, .. } = self.bordered;
+        for first in 0..steps {
+            let to = self.to.wrapping_add(first * run);
+            // The pixels of the image are those from `start` to `end` of the run.
+            let start = self.left.saturating_sub(first).div_ceil(self.stride).min(run);
+            let end = (self.left + self.width).saturating_sub(first).div_ceil(self.stride).clamp(start, run);
+            let (start, end) = if self.from.is_some() { (start, end) } else { (run, run) };
+            // SAFETY: `source` has a whole line at `to`, and what is read is within the line of the image.
+            unsafe {
+                std::slice::from_raw_parts_mut(to, start).fill(0.0);
+                std::slice::from_raw_parts_mut(to.wrapping_add(end), run - end).fill(0.0);
+                if let Some(from) = self.from.filter(|_| start < end) {
+                    let from = from.wrapping_add(start * self.stride + first - self.left);
+                    copy(s, from, self.stride, to.wrapping_add(start), end - start);
                 }
             }
         }
     }
 }
 
-impl Pixels<'_> {
-    /// Where the window of a pixel of the result is in a plane, and how many pixels from it on are in one line.
-    #[inline(always)]
-    fn source(&self, pixel: usize) -> (usize, usize) {
-        if self.stride == [1; 3] {
-            return (pixel, usize::MAX - pixel);
+/// Planes that columns are copied from.
+struct Source {
+    from: Shared<f32>,
+    channels: usize,
+    kernel: [usize; 3],
+    out: [usize; 3],
+    dilation: [usize; 3],
+    /// Elements from one image, plane, frame, line to the next.
+    image: usize,
+    plane: usize,
+    frame: usize,
+    line: usize,
+    /// Frames, lines and pixels of the image from one window to the next.
+    step: [usize; 3],
+    /// With a border, pixels that are so far apart are neighbours, and `run` of them in a line. Without, this is how far apart they are.
+    run: usize,
+    apart: usize,
+    /// Whether the pixels of the result are those of a plane.
+    whole: bool,
+}
+
+/// Neighbours, in a plane as in a panel: at most a row of a panel, or a vector where lines are to be told apart.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Where they are in a plane, behind where a tap begins, and in the panels.
+    from: usize,
+    to: usize,
+    lanes: usize,
+}
+
+impl Source {
+    fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// The runs of some pixels of the result.
+    ///
+    /// # Safety
+    /// There must be room for one for each pixel at `runs`.
+    unsafe fn runs(&self, block: Range<usize>, runs: *mut Run) -> usize {
+        let ([_, lines, width], depth) = (self.out, self.taps() * self.channels);
+        let (mut count, mut pixel) = (0, block.start);
+        while pixel < block.end {
+            let (from, line) = if self.whole {
+                (pixel, usize::MAX)
+            } else {
+                let (line, x) = (pixel / width, pixel % width);
+                let (frame, y) = (line / lines, line % lines);
+                (frame * self.step[0] * self.frame + y * self.step[1] * self.line + x * self.apart, width - x)
+            };
+            let column = pixel - block.start;
+            let lanes = line.min(PANEL - column % PANEL).min(block.end - pixel);
+            let lanes = if self.whole { lanes } else { lanes.min(LANES) };
+            let to = column / PANEL * depth * PANEL + column % PANEL;
+            // SAFETY: a run has a pixel at least, and there is room for one for each.
+            unsafe { runs.add(count).write(Run { from, to, lanes }) };
+            (count, pixel) = (count + 1, pixel + lanes);
         }
-        let ([_, lines, width], [_, height, row]) = (self.s.out, self.s.size);
-        let (line, x) = (pixel / width, pixel % width);
-        let (frame, y) = (line / lines, line % lines);
-        let [frames, down, right] = self.stride;
-        ((frame * frames * height + y * down) * row + x * right, width - x)
+        count
+    }
+
+    /// Where tap `(kz, ky, kx)` begins in a plane.
+    fn tap(&self, [kz, ky, kx]: [usize; 3]) -> usize {
+        let [dz, dy, dx] = self.dilation;
+        let (x, step) = (kx * dx, self.step[2]);
+        kz * dz * self.frame + ky * dy * self.line + x % step * self.run + x / step
+    }
+}
+
+/// Copies the columns of some pixels of the result into panels.
+struct Columns<'a> {
+    source: &'a Source,
+    image: usize,
+    runs: &'a [Run],
+    pixels: usize,
+    to: *mut f32,
+}
+
+impl Kernel for Columns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Columns { source, image, runs, pixels, to } = self;
+        let ([_, high, wide], channels) = (source.kernel, source.channels);
+        let depth = source.taps() * channels;
+        let image = source.from.get().wrapping_add(image * source.image).cast_const();
+        for tap in 0..source.taps() {
+            let from = image.wrapping_add(source.tap([tap / wide / high, tap / wide % high, tap % wide]));
+            let to = to.wrapping_add(tap * channels * PANEL);
+            for channel in 0..channels {
+                let (from, to) =
+                    (from.wrapping_add(channel * source.plane), to.wrapping_add(channel * PANEL));
+                for &Run { from: at, to: place, lanes } in runs {
+                    // SAFETY: `run_im2col` was promised the planes, or has copied them, and has scratch for the panels.
+                    unsafe { copy(s, from.add(at), source.apart, to.add(place), lanes) };
+                }
+            }
+        }
+        // The last vector is whole, and must not have numbers by which to multiply takes long.
+        for column in pixels..pixels.next_multiple_of(LANES) {
+            let last = to.wrapping_add(column / PANEL * depth * PANEL + column % PANEL);
+            for row in 0..depth {
+                // SAFETY: the vector is within its panel.
+                unsafe { *last.wrapping_add(row * PANEL) = 0.0 };
+            }
+        }
     }
 }
 
@@ -163,6 +386,7 @@ unsafe fn copy<S: Simd>(s: S, from: *const f32, step: usize, to: *mut f32, count
                     s.store(to.add(v * LANES), s.load(from.add(v * LANES)));
                 }
             }
+            (1, ..=LANES) => s.store_upto(to, count, s.load_upto(from, count)),
             (1, _) => {
                 for i in (0..count).step_by(LANES) {
                     let lanes = LANES.min(count - i);

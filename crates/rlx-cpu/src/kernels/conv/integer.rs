@@ -222,7 +222,7 @@ impl ConvInteger {
         let rows = match s.route {
             Route::Matmul(row_stride) => AnyRows::Matrix(Strided { ptr: input, row_stride }),
             Route::Windows => AnyRows::Windows(windows),
-            Route::Pointwise | Route::Direct => unreachable!("they are ways of f32"),
+            Route::Im2col | Route::Direct => unreachable!("they are ways of f32"),
             Route::Bordered => {
                 let ([h, w], c) = (self.conv.bordered(s), pixel_bytes(s));
                 k = s.kernel[2] * c;

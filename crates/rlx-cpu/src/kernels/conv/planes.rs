@@ -246,7 +246,7 @@ impl Ends {
 impl Shape {
     /// Sees what of the planes is transposed as a whole.
     pub(super) fn take_whole(&mut self, groups: usize) {
-        if matches!(self.route, Route::Pointwise | Route::Direct) {
+        if matches!(self.route, Route::Im2col | Route::Direct) {
             return;
         }
         if !matches!(self.route, Route::Matmul(_)) {

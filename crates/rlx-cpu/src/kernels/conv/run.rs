@@ -142,7 +142,7 @@ impl Conv {
                     let gemm = self.gemm(cx, s, group, b, windows);
                     self.multiply(cx, s, &gemm);
                 }
-                Route::Pointwise | Route::Direct => unreachable!("they have ways of their own"),
+                Route::Im2col | Route::Direct => unreachable!("they have ways of their own"),
                 Route::Matmul(row_stride) => {
                     let rows = Strided { ptr: input, row_stride };
                     let gemm = self.gemm(cx, s, group, b, rows);
