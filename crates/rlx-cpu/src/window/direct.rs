@@ -1,7 +1,7 @@
 //! Direct convolution from planes to planes (NCHW): vectors run along the lines of the result, so it does not matter how many channels and
 //! filters a group has, and nothing is transposed.
 //!
-//! A task is some lines of the result of one group of an image. The lines that it reads are copied into scratch with their border; with a step of
+//! A task is some lines of the result of one group of an image, and of few lines some of the filters. The lines that it reads are copied into scratch with their border; with a step of
 //! two, even columns first and odd ones behind them, so what sixteen neighbouring positions read is sixteen neighbours whatever the step is. A tile is
 //! some filters of some vectors of positions: for F·N multiply-adds, N vectors are loaded and F weights. Where a channel has one filter
 //! (depthwise), a tile is some lines instead (`lines`).
@@ -31,6 +31,9 @@ const FEWEST: usize = 8;
 
 /// Vectors of positions of a task, where it is not an image: whole tiles of every form.
 const LEAST: usize = 24;
+
+/// Filters that are computed together, at most.
+const FILTERS: usize = 8;
 
 /// In which order a window's products are summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,8 @@ pub(crate) struct Direct {
     /// Lines of the result in a task, and what they read.
     lines: usize,
     reads: usize,
+    /// Tasks that share the filters of the same lines.
+    parts: usize,
     /// Columns of a line of scratch that are a multiple of the step apart: those lie beside each other.
     columns: usize,
     /// Offsets of the kernel's positions and channels in scratch and in the weights: three nested loops, the outermost first.
@@ -126,6 +131,8 @@ impl Direct {
             lines -= lines % lines::LINES;
         }
         let reads = (lines - 1) * w.stride[0] + reach;
+        let blocks = w.out[0].div_ceil(lines).saturating_mul(w.images).saturating_mul(groups).max(1);
+        let parts = FEWEST.div_ceil(blocks).min(filters.div_ceil(FILTERS)).max(1);
         let each = |count: usize, of: &dyn Fn(usize) -> usize, step: isize| -> Vec<[isize; 2]> {
             (0..count).map(|i| [of(i) as isize, i as isize * step]).collect()
         };
@@ -154,6 +161,7 @@ impl Direct {
             weights,
             lines,
             reads,
+            parts,
             columns,
             loops,
             right,
@@ -170,7 +178,7 @@ impl Direct {
 
     /// How many tasks there are.
     pub(crate) fn tasks(&self) -> usize {
-        self.windows.images * self.groups * self.windows.out[0].div_ceil(self.lines)
+        self.windows.images * self.groups * self.windows.out[0].div_ceil(self.lines) * self.parts
     }
 
     /// Computes some of the tasks.
@@ -212,16 +220,26 @@ impl Kernel for Tasks<'_> {
         let Tasks { direct, of, tasks, scratch } = self;
         let w = &direct.windows;
         let blocks = w.out[0].div_ceil(direct.lines);
+        let sets = direct.filters.div_ceil(FILTERS);
+        let mut copied = None;
         for task in tasks {
-            let (image, group, first) =
-                (task / blocks / direct.groups, task / blocks % direct.groups, task % blocks * direct.lines);
+            let (block, number) = (task / direct.parts, task % direct.parts);
+            let (image, group, first) = (
+                block / blocks / direct.groups,
+                block / blocks % direct.groups,
+                block % blocks * direct.lines,
+            );
             let lines = first..w.out[0].min(first + direct.lines);
-            let part = Part { direct, of, image, group, lines, scratch };
+            let at = |part: usize| direct.filters.min(part * sets / direct.parts * FILTERS);
+            let part = Part { direct, of, image, group, lines, filters: at(number)..at(number + 1), scratch };
             // SAFETY: `Direct::run`'s promises.
             unsafe {
-                part.copy();
+                if copied != Some(block) {
+                    part.copy();
+                }
                 part.compute(s);
             }
+            copied = Some(block);
         }
     }
 }
@@ -233,6 +251,8 @@ struct Part<'a> {
     image: usize,
     group: usize,
     lines: Range<usize>,
+    /// Those of the group that it computes.
+    filters: Range<usize>,
     scratch: *mut f32,
 }
 
@@ -286,7 +306,7 @@ impl Part<'_> {
         }
     }
 
-    /// Computes all filters, as many at a time as there are registers for.
+    /// Computes its filters, as many at a time as there are registers for.
     ///
     /// # Safety
     /// As [`Direct::run`]; what is read must be in scratch.
@@ -296,9 +316,9 @@ impl Part<'_> {
             // SAFETY: the caller's promise, and it takes them.
             return unsafe { self.compute_lines(s) };
         }
-        let mut filter = 0;
-        while filter < self.direct.filters {
-            let left = self.direct.filters - filter;
+        let mut filter = self.filters.start;
+        while filter < self.filters.end {
+            let left = self.filters.end - filter;
             // SAFETY: the caller's promise.
             filter += unsafe {
                 if const { S::GEMM_ROWS > 6 } {
