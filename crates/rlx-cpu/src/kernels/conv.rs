@@ -312,8 +312,10 @@ impl Conv {
         if self.dtype == DType::F32 && winograd.is_none() && self.tail.is_simple() {
             shape.take_direct(&self.window);
             if g == 1 {
-                let others =
-                    if shape.route == Route::Direct { shape.direct_cost() } else { shape.matmul_cost() };
+                let others = match shape.route {
+                    Route::Direct => shape.direct_cost(&self.window),
+                    _ => shape.matmul_cost(),
+                };
                 shape.take_im2col(&self.window, others);
             }
         }

@@ -11,6 +11,9 @@ use crate::window::direct::{Direct, Operands, Order, WeightSteps};
 const TRANSPOSING: f64 = 1.0;
 const COPYING: f64 = 0.2;
 
+/// The same for a line that is copied, whatever its length.
+const LINE: f64 = 40.0;
+
 /// What finding the place of a tap for a tile takes, for each of its pixels.
 const PLACING: f64 = 9.0;
 
@@ -22,7 +25,10 @@ impl Shape {
     pub(super) fn take_direct(&mut self, window: &Window) {
         // One frame, of which the only one of the result is made.
         let image = self.kernel[0] == 1 && self.size[0] == 1 && self.out[0] == 1 && window.before[0] == 0;
-        if image && self.ends.x.is_some() && self.ends.y.is_some() && self.direct_cost() < self.matmul_cost()
+        if image
+            && self.ends.x.is_some()
+            && self.ends.y.is_some()
+            && self.direct_cost(window) < self.matmul_cost()
         {
             self.route = Route::Direct;
         }
@@ -42,9 +48,11 @@ impl Shape {
     }
 
     /// Multiply-adds of vectors of pixels for a pixel of the result of a group.
-    pub(super) fn direct_cost(&self) -> f64 {
+    pub(super) fn direct_cost(&self, window: &Window) -> f64 {
         let filled = self.out[2] as f64 / self.out[2].next_multiple_of(LANES).max(1) as f64;
-        SLOWER * self.depth() * self.filters as f64 / LANES as f64 / filled + COPYING * self.channels as f64
+        let [_, down, right] = window.stride.map(|step| step as f64);
+        let copied = self.channels as f64 * down * right * (COPYING + LINE / self.out[2].max(1) as f64);
+        SLOWER * self.depth() * self.filters as f64 / LANES as f64 / filled + copied
     }
 }
 
