@@ -148,19 +148,30 @@ impl Conv {
             ahead: Ahead::Nothing,
             wide: None,
         };
-        let (isa, [columns, _]) = (cx.isa, s.block());
-        s.panels(&y).each(cx, s.worth, &|scratch, image, block| {
+        let (isa, [columns, _], blocks) = (cx.isa, s.block(), s.panels(&y));
+        // Of few blocks, the filters are divided as well.
+        let parts = FEWEST.div_ceil(blocks.len().max(1));
+        cx.parallel(s.worth, blocks.len() * parts, &|tasks, scratch| {
             let to = scratch.cast::<f32>();
-            let mut gemm = whole;
-            (gemm.n, gemm.b) = (block.len(), to.cast_const());
-            gemm.c = gemm.c.wrapping_add(image * y.image + block.start);
-            // SAFETY: the caller's promise; blocks are disjoint, and the scratch is the thread's own, with room for a run for each pixel.
-            unsafe {
-                let runs = to.wrapping_add(columns).cast::<Run>();
-                let count = source.runs(block.clone(), runs);
-                let runs = std::slice::from_raw_parts(runs, count);
-                isa.run(Columns { source: &source, image, runs, pixels: block.len(), to });
-                gemm.run(isa, 0..gemm.tasks(isa));
+            let mut copied = None;
+            for task in tasks {
+                let (number, part) = (task / parts, task % parts);
+                let (image, block) = blocks.place(number);
+                let mut gemm = whole;
+                (gemm.n, gemm.b) = (block.len(), to.cast_const());
+                gemm.c = gemm.c.wrapping_add(image * y.image + block.start);
+                let all = gemm.tasks(isa);
+                // SAFETY: the caller's promise; tasks are disjoint, and the scratch is the thread's own, with room for a run for each pixel.
+                unsafe {
+                    if copied != Some(number) {
+                        let runs = to.wrapping_add(columns).cast::<Run>();
+                        let count = source.runs(block.clone(), runs);
+                        let runs = std::slice::from_raw_parts(runs, count);
+                        isa.run(Columns { source: &source, image, runs, pixels: block.len(), to });
+                    }
+                    gemm.run(isa, all * part / parts..all * (part + 1) / parts);
+                }
+                copied = Some(number);
             }
         });
     }
