@@ -287,8 +287,9 @@ struct Source {
     line: usize,
     /// Frames, lines and pixels of the image from one window to the next.
     step: [usize; 3],
-    /// With a border, pixels that are so far apart are neighbours, and `run` of them in a line. Without, this is how far apart they are.
+    /// With a border, how many pixels of a line are beside each other (see [`Bordered`]).
     run: usize,
+    /// Elements from the pixel of one window to that of the next.
     apart: usize,
     /// Whether the pixels of the result are those of a plane.
     whole: bool,
