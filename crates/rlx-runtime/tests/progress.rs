@@ -107,14 +107,18 @@ fn a_run_stopped_anywhere_leaves_an_executable_that_gives_the_same_bits() {
     let want = bits(&mut compile(&session(), &graph, &weights), &bindings);
     // Weights of its own, so that the init program runs here and not in the executable above.
     let fresh = weights_of(&graph, &bindings);
-    let compiled = Mutex::new(compile(&session(), &graph, &fresh));
+    let compiled = compile(&session(), &graph, &fresh);
+    let steps = compiled.lir().steps.len();
+    assert!(steps > 2);
+    let compiled = Mutex::new(compiled);
     // The first round stops it while weights are prepared; once they are, the second one in the run.
     for round in ["preparing", "running"] {
         let stopped = stopped_everywhere(
             |p| run(&mut compiled.lock().unwrap(), &bindings, p),
             |_| assert!(compiled.lock().unwrap().try_read_output(0).is_err(), "a stopped run has no outputs"),
         );
-        assert!(stopped >= 5, "{stopped} events {round}");
+        // A cancel at the last event of a run comes too late.
+        assert!(stopped >= steps - 1, "{stopped} events {round}, {steps} steps");
     }
     assert_eq!(bits(&mut compiled.lock().unwrap(), &bindings), want);
     // Weights that were set after a stop count.

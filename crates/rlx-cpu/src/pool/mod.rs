@@ -7,7 +7,7 @@
 //! * While a run is in progress its helpers spin, and for [`LINGER`] after it; then they park, and an
 //!   idle process costs nothing.
 //! * Waking parked helpers costs the caller microseconds, so a run says whether it is long enough
-//!   ([`Wake`]); short ones wake them only where they follow each other closely ([`pace`]). The caller never waits for a helper that has not started: it takes that range itself.
+//!   ([`Wake`]); short ones wake them only where they follow each other closely (`pace`). The caller never waits for a helper that has not started: it takes that range itself.
 //! * Runs at the same time divide the pool: with r of them each has T/r threads, its caller counted. A run that began when
 //!   there were fewer gives helpers back, and one that ended leaves them to the others, whenever a run says that it
 //!   is between two steps ([`Run::rebalance`]). Where no helper is free, as for a run within a task, the caller works
