@@ -122,20 +122,25 @@ impl<T: Copy> ConvRows<T> {
     #[inline(never)]
     fn windows(&self, row: usize, windows: &mut [Window<T>]) {
         let [frames, lines, pixels] = self.out;
-        let (line, mut x) = (row / pixels, row % pixels);
-        let (frame, mut y) = (line / lines, line % lines);
+        let (rows, mut x) = (row / pixels, row % pixels);
+        let (frame, mut y) = (rows / lines, rows % lines);
         let (mut volume, mut z) = (frame / frames, frame % frames);
         let first = |o: usize, d: usize| (o * self.stride[d]) as isize - self.pad[d] as isize;
+        // The first pixel of a line, where windows begin.
+        let line_at = |volume: usize, z: isize, y: isize| {
+            let frame = self.input.wrapping_add(volume.wrapping_mul(self.volume_stride));
+            let frame = frame.wrapping_offset(z.wrapping_mul(self.strides[0] as isize));
+            frame.wrapping_offset(y.wrapping_mul(self.strides[1] as isize))
+        };
+        let (mut z_at, mut y_at) = (first(z, 0), first(y, 1));
+        let mut line = line_at(volume, z_at, y_at);
         for w in windows {
-            let at = [first(z, 0), first(y, 1), first(x, 2)];
+            let x_at = first(x, 2);
+            let at = line.wrapping_offset(x_at.wrapping_mul(self.strides[2] as isize));
             // A kernel of one frame has its windows in the padding here and now.
-            let padding = self.kernel[0] == 1 && at[0] as usize >= self.size[0];
-            let mut pixel = self.input.wrapping_add(volume * self.volume_stride);
-            for (&place, &stride) in at.iter().zip(&self.strides) {
-                pixel = pixel.wrapping_offset(place.wrapping_mul(stride as isize));
-            }
+            let padding = self.kernel[0] == 1 && z_at as usize >= self.size[0];
             let y_of_padding = isize::MIN / 2;
-            *w = Window { at: pixel, z: at[0], y: if padding { y_of_padding } else { at[1] }, x: at[2] };
+            *w = Window { at, z: z_at, y: if padding { y_of_padding } else { y_at }, x: x_at };
             x += 1;
             if x == pixels {
                 (x, y) = (0, y + 1);
@@ -145,6 +150,8 @@ impl<T: Copy> ConvRows<T> {
                         (z, volume) = (0, volume + 1);
                     }
                 }
+                (z_at, y_at) = (first(z, 0), first(y, 1));
+                line = line_at(volume, z_at, y_at);
             }
         }
     }
