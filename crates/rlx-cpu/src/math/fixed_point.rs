@@ -7,10 +7,15 @@
 //! where what is behind the point is next to 0; ε is added too, so that those bits are below 2ε just there. Such a vector is
 //! *in doubt*, and its bytes have to be computed the long way.
 //!
-//! In units of 2⁻²⁴ a chain on floats is off by no more than 3·|v| + b (v: the value in steps of the bytes, at most 256 where
-//! no bound cuts it off; b: the largest magnitude of what is added up to v), and the multiply-adds, their factors and, where those
-//! round twice, the products by no more than 4·(|v| + b) and the zero point: together less than 2200 + 6·b. Beyond the
-//! bounds both grow, by less than what is compared.
+//! In units of 2⁻²⁴ (v: the value in steps of the bytes, at most 256 where no bound cuts it off; b: the largest magnitude of what is added up to v):
+//!
+//! * A chain on floats rounds its terms (|v| + b for a product, b for both of two), their sum and its quotient by the step (|v| each): off by
+//!   3·|v| + b at most.
+//! * In fixed point are rounded the factors (|v| + b, or b), a bias divided by the step (b), the zero point with ½ (256), what the multiply-adds begin
+//!   with (b + 256), the first of two (b + 256, where there is no bias to divide), and the result (256): off by |v| + 3·b + 768 at most, or
+//!   3·b + 1024.
+//!
+//! Together that is less than 1800 + 4·b. Beyond the bounds both grow, by less than what is compared.
 
 use super::quantise::{Dequantiser, Quantiser};
 use crate::simd::{LANES, Simd};
@@ -27,7 +32,7 @@ const MOST_MARGIN: f32 = 512.0;
 
 /// ε for terms of this size, in the lowest bits: a unit of 2⁻²⁴ is 2⁻⁸ of them, and one is for the rounding to a fixed-point number.
 fn margin(terms: f32) -> f32 {
-    ((2200.0 + 6.0 * terms) * 2.0f32.powi(FRACTION - 24)).ceil() + 1.0
+    ((1800.0 + 4.0 * terms) * 2.0f32.powi(FRACTION - 24)).ceil() + 1.0
 }
 
 /// Whether no lane is beyond ± `most`, and all are numbers.
