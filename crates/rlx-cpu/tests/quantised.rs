@@ -138,10 +138,12 @@ fn quantised_conv(
 fn quantised_convolutions_of_every_form_match_the_oracle() {
     use DType::{I8, U8};
     let types = [[U8, I8, U8], [I8, I8, I8], [U8, U8, I8], [I8, U8, U8]];
-    // Dense, of few channels (a copy with a border), of one pixel, of groups, depthwise (and with a tail of channels), of a row.
+    // Dense (a copy with a border, and where it lies), of few channels, of one pixel, of groups, depthwise (and with a tail of channels), of a
+    // row, of frames.
     type Case<'a> = (&'a [usize], &'a [usize], (usize, usize, usize));
-    let shapes: [Case<'_>; 8] = [
+    let shapes: [Case<'_>; 10] = [
         (&[1, 12, 5, 6], &[50, 12, 3, 3], (1, 1, 1)),
+        (&[1, 11, 6, 5], &[64, 11, 3, 3], (1, 1, 1)),
         (&[2, 3, 9, 8], &[17, 3, 5, 3], (2, 1, 1)),
         (&[1, 33, 4, 7], &[20, 33, 1, 1], (1, 0, 1)),
         (&[1, 8, 6, 5], &[6, 4, 3, 3], (1, 1, 2)),
@@ -149,6 +151,7 @@ fn quantised_convolutions_of_every_form_match_the_oracle() {
         (&[1, 21, 7, 9], &[21, 1, 3, 3], (1, 1, 21)),
         (&[2, 16, 8, 11], &[16, 1, 5, 3], (2, 2, 16)),
         (&[2, 5, 14], &[7, 5, 4], (3, 1, 1)),
+        (&[1, 12, 3, 5, 4], &[20, 12, 3, 2, 3], (1, 1, 1)),
     ];
     let mut form = 0;
     for (x, w, attributes) in shapes {

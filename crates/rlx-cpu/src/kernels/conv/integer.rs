@@ -1,7 +1,7 @@
 //! Convolution of channels-last images (rows, volumes) of bytes with zero points, by [`ByteGemm`].
 //!
-//! Windows are read where they are; what is in the padding are pixels of the zero point. The geometry is that of the
-//! float convolution, whose code it uses.
+//! Windows are read where they are, or in a copy with its border where finding their taps takes longer than copying; what is in the padding are
+//! pixels of the zero point. The geometry is that of the float convolution, whose code it uses.
 
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -80,6 +80,26 @@ struct ConvInteger {
     bound: Option<(Shape, Zeros)>,
 }
 
+/// Nanoseconds that it takes to find the pieces of a tile's rows for one tap, beside multiplications that wait for them.
+const TAP_NANOS: f64 = 15.0;
+
+/// Bytes of an image that are copied in a nanosecond, roughly.
+const COPIED_PER_NANO: f64 = 12.0;
+
+/// Whether to copy images with their border, in which all taps of a line are one, and to multiply takes less by more than that takes.
+fn is_copied(conv: &Conv, s: &Shape) -> bool {
+    let whole = s.strides[3] == s.channels && s.channels.is_multiple_of(4);
+    if s.route != Route::Windows || conv.groups != 1 || conv.window.dilation[2] != 1 || !whole {
+        return false;
+    }
+    let [lines, pixels] = conv.bordered(s).map(|n| n as f64);
+    let copied = (s.batch * s.size[0] * s.channels) as f64 * lines * pixels;
+    let rows = (s.batch * s.out.iter().product::<usize>()) as f64;
+    let tiles = rows / 8.0 * gemm::panels(s.filters) as f64;
+    let saved = (s.kernel[0] * s.kernel[1]) as f64 * (s.kernel[2] as f64 - 1.0);
+    tiles * saved * TAP_NANOS > copied / COPIED_PER_NANO
+}
+
 /// Bytes of a group's packed weights.
 fn group_bytes(s: &Shape) -> Option<usize> {
     gemm::byte_words(s.kernel.iter().product(), s.channels, s.filters)?.checked_mul(4)
@@ -89,6 +109,9 @@ impl StepKernel for ConvInteger {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (result, mut needs) = self.conv.tail.bind_bytes(cx, &|_| true)?;
         let mut s = self.conv.shape(cx, &result)?;
+        if is_copied(&self.conv, &s) {
+            s.route = Route::Bordered;
+        }
         let large = || mismatch("a convolution that is too large");
         // Scratch: the result before the region, then what a tap in the padding reads and the copy with its border, then the
         // packed weights.
