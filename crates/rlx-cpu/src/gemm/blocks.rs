@@ -164,6 +164,7 @@ impl Kernel for RunTasks<'_> {
         let b = buffer.as_mut_ptr().cast::<f32>();
         let chunks = g.k.div_ceil(CHUNK).max(1);
         for (panel, tiles) in tiling.stretches(self.tasks) {
+            let columns = tiling.columns(panel, g.n);
             for chunk in 0..chunks {
                 let k = chunk * CHUNK..((chunk + 1) * CHUNK).min(g.k);
                 let part = Part { taps: 0..1, k: k.clone(), first: chunk == 0, last: chunk + 1 == chunks };
@@ -172,7 +173,7 @@ impl Kernel for RunTasks<'_> {
                     s.enter(Unpack { of: g, panel, k, to: b });
                     for tile in tiles.clone() {
                         let rows = tiling.tile_rows(tile, g.m);
-                        tile_any(s, &floats, rows, panel, b, &part, &mut none);
+                        tile_any(s, &floats, rows, columns.clone(), b, &part, &mut none);
                     }
                 }
             }

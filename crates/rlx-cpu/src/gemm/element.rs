@@ -7,6 +7,7 @@
 use half::{bf16, f16};
 
 use super::PANEL;
+use super::panels::VECTORS;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -77,16 +78,16 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
         Self::round(s, x)
     }
 
-    /// Adds one group of depth to R rows × V vectors of sums: `b` is its row of words, `k` its first element in
-    /// each row of A. Of the last group of an odd depth `only` the first step is there.
+    /// Adds one group of depth to R rows × V vectors of sums: `b` is its row of words in a panel and in the next one, for vectors that
+    /// the first has not, `k` its first element in each row of A. Of the last group of an odd depth `only` the first step is there.
     /// # Safety
-    /// The row of words must be readable, and `GROUP` elements at `k` of each row of A, or one if `only`.
+    /// The rows of words must be readable for these vectors, and `GROUP` elements at `k` of each row of A, or one if `only`.
     unsafe fn multiply<S: Simd, const R: usize, const V: usize>(
         s: S,
         acc: &mut [[S::F; V]; R],
         a: &[*const Self; R],
         k: usize,
-        b: *const f32,
+        b: [*const f32; 2],
         only: bool,
     );
 
@@ -141,7 +142,7 @@ unsafe impl Packed for f32 {
         acc: &mut [[S::F; V]; R],
         a: &[*const f32; R],
         k: usize,
-        b: *const f32,
+        b: [*const f32; 2],
         only: bool,
     ) {
         // SAFETY: the caller's promise.
@@ -214,7 +215,7 @@ unsafe impl Packed for bf16 {
         acc: &mut [[S::F; V]; R],
         a: &[*const bf16; R],
         k: usize,
-        b: *const f32,
+        b: [*const f32; 2],
         only: bool,
     ) {
         if const { !S::BF16_DOT } {
@@ -225,7 +226,7 @@ unsafe impl Packed for bf16 {
         unsafe {
             let mut bv = [s.splat_i(0); V];
             for v in 0..V {
-                bv[v] = s.bits(s.load(b.add(v * LANES)));
+                bv[v] = s.bits(s.load(b[v / VECTORS].add(v % VECTORS * LANES)));
             }
             for r in 0..R {
                 let at = a[r].add(k);
@@ -304,7 +305,7 @@ unsafe impl Packed for f16 {
         acc: &mut [[S::F; V]; R],
         a: &[*const f16; R],
         k: usize,
-        b: *const f32,
+        b: [*const f32; 2],
         only: bool,
     ) {
         // SAFETY: the caller's promise.
@@ -328,7 +329,7 @@ unsafe fn multiply_steps<T: Packed, S: Simd, const R: usize, const V: usize>(
     acc: &mut [[S::F; V]; R],
     a: &[*const T; R],
     k: usize,
-    b: *const f32,
+    b: [*const f32; 2],
     only: bool,
 ) {
     for step in 0..if only { 1 } else { T::GROUP } {
@@ -336,7 +337,7 @@ unsafe fn multiply_steps<T: Packed, S: Simd, const R: usize, const V: usize>(
         unsafe {
             let mut bv = [s.zero(); V];
             for v in 0..V {
-                bv[v] = T::load_step(s, b, v, step);
+                bv[v] = T::load_step(s, b[v / VECTORS], v % VECTORS, step);
             }
             for r in 0..R {
                 let x = T::splat(s, a[r].add(k + step));

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::element::Packed;
+use super::panels::VECTORS;
 use crate::math::{self, Light, Unary};
 use crate::simd::{LANES, Simd};
 
@@ -229,7 +230,7 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let in_registers = is_light(self.e) && !Behind::of(self.e).is_some();
-        if in_registers && self.width > (self.vecs - 1) * LANES {
+        if in_registers && self.vecs <= VECTORS && self.width > (self.vecs - 1) * LANES {
             // SAFETY: as below.
             return unsafe {
                 match self.vecs {

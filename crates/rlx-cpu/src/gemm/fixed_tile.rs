@@ -1,8 +1,8 @@
 //! Bytes of a tile's sums: in fixed point while they are in registers, and by every step where that does not decide.
 
-use super::PANEL;
 use super::integer::{ByteGemm, MOST_ROWS};
 use super::kernel::lanes_of;
+use super::panels::WIDEST;
 use super::requantise::{ByteEpilogue, Column, Residual, bytes_by_floats, floats};
 use crate::math::{FixedLinear, FixedSum, bytes_of, store_bytes_of};
 use crate::simd::{Kernel, LANES, Simd};
@@ -11,7 +11,7 @@ use crate::simd::{Kernel, LANES, Simd};
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) g: &'a ByteGemm,
-    /// The sums of the first row, and [`PANEL`] further on those of the next.
+    /// The sums of the first row, and [`WIDEST`] further on those of the next.
     pub(super) line: *const i32,
     /// The first row, and a bit for each that is meant.
     pub(super) row: usize,
@@ -29,7 +29,7 @@ impl Place<'_> {
     #[inline(always)]
     pub(super) unsafe fn row<S: Simd>(&self, s: S, r: usize) -> S::I {
         // SAFETY: the caller promises the row.
-        s.bits(unsafe { s.load(self.line.wrapping_add(r * PANEL).cast()) })
+        s.bits(unsafe { s.load(self.line.wrapping_add(r * WIDEST).cast()) })
     }
 
     /// The epilogue by every step that it stands for.
@@ -64,7 +64,7 @@ impl Place<'_> {
 }
 
 /// Writes the bytes of a tile's sums in fixed point, one vector of columns of two rows or of one row at a time. Where
-/// `PanelColumns::bytes` says so, the sums are still in registers.
+/// `TileColumns::bytes` says so, the sums are still in registers.
 ///
 /// What fixed point does not decide is written as well, and written again by [`redo`](FixedTile::redo) when the tile is done: a call before that
 /// would move all sums that are still in registers to memory.
@@ -72,7 +72,7 @@ pub(super) struct FixedTile<'a> {
     pub(super) g: &'a ByteGemm,
     pub(super) fixed: &'a [FixedLinear],
     pub(super) others: Option<(&'a Residual, &'a FixedSum)>,
-    /// Where sums that fixed point does not decide are put: rows of [`PANEL`].
+    /// Where sums that fixed point does not decide are put: rows of [`WIDEST`].
     pub(super) sums: *mut i32,
     /// The first row and column, and how many columns there are.
     pub(super) row: usize,
@@ -90,7 +90,7 @@ impl Doubts {
     /// Adds some rows of vector `v`, from `r` on, if `doubtful`.
     #[inline(always)]
     pub(super) fn add(&mut self, (r, v): (usize, usize), rows: u32, doubtful: bool) {
-        const { assert!(MOST_ROWS * PANEL / LANES <= 32) }
+        const { assert!(MOST_ROWS * WIDEST / LANES <= 32) }
         if doubtful {
             self.0 |= rows << (v * MOST_ROWS + r);
         }
@@ -151,21 +151,30 @@ impl<'a> FixedTile<'a> {
         lanes: usize,
         doubts: &mut Doubts,
     ) {
-        let fixed = &self.fixed[v];
-        let mut number = fixed.vector(s, s.from_int(a));
-        let mut doubtful = fixed.doubts(s, [number, number]);
         // SAFETY: the caller's promise; sums have room for the tile.
         unsafe {
-            if let Some((with, add)) = self.others {
-                number = add.vector(s, number, self.others(s, with, (r, v), lanes));
-                doubtful |= add.doubts(s, [number, number]);
-            }
+            let (number, doubtful) = self.number(s, (r, v), a, lanes);
             s.store_bytes(self.to(r, v), lanes, bytes_of(s, number));
             if doubtful {
                 s.store(self.line(r, v), s.from_bits(a));
             }
+            doubts.add((r, v), 1, doubtful);
         }
-        doubts.add((r, v), 1, doubtful);
+    }
+
+    /// The fixed-point numbers of the sums `a`, of `lanes` columns of row `r` of vector `v`, and whether one is in doubt.
+    ///
+    /// # Safety
+    /// As [`pair`](FixedTile::pair).
+    #[inline(always)]
+    unsafe fn number<S: Simd>(&self, s: S, (r, v): (usize, usize), a: S::I, lanes: usize) -> (S::I, bool) {
+        let fixed = &self.fixed[v];
+        let number = fixed.vector(s, s.from_int(a));
+        let doubtful = fixed.doubts(s, [number, number]);
+        let Some((with, add)) = self.others else { return (number, doubtful) };
+        // SAFETY: the caller's promise.
+        let number = add.vector(s, number, unsafe { self.others(s, with, (r, v), lanes) });
+        (number, doubtful | add.doubts(s, [number, number]))
     }
 
     /// Writes what fixed point did not decide. The bytes that are added are still there: [`ByteGemm::run`] wants the result apart from them.
@@ -197,7 +206,7 @@ impl<'a> FixedTile<'a> {
 
     #[inline(always)]
     fn line(&self, r: usize, v: usize) -> *mut f32 {
-        self.sums.wrapping_add(r * PANEL + v * LANES).cast()
+        self.sums.wrapping_add(r * WIDEST + v * LANES).cast()
     }
 }
 
@@ -215,11 +224,21 @@ impl Kernel for Redo<'_, '_> {
         let FixedTile { g, sums, row, column, width, .. } = *self.tile;
         let Some(e) = &g.epilogue else { return };
         for v in 0..width.div_ceil(LANES) {
-            let rows = self.doubts.0 >> (v * MOST_ROWS) & Doubts::ROWS;
+            let mut rows = self.doubts.0 >> (v * MOST_ROWS) & Doubts::ROWS;
             let line = sums.wrapping_add(v * LANES).cast_const();
-            let place = Place { g, line, row, rows, at: column + v * LANES, lanes: lanes_of(v, width) };
-            if rows != 0 {
+            let mut place = Place { g, line, row, rows, at: column + v * LANES, lanes: lanes_of(v, width) };
+            while rows != 0 {
+                let r = rows.trailing_zeros() as usize;
+                rows &= rows - 1;
                 // SAFETY: `redo` was promised these rows and columns.
+                let (_, doubtful) = unsafe { self.tile.number(s, (r, v), place.row(s, r), place.lanes) };
+                if !doubtful {
+                    // Its pair was in doubt for the other row alone.
+                    place.rows &= !(1 << r);
+                }
+            }
+            if place.rows != 0 {
+                // SAFETY: as above.
                 unsafe { place.requantise(s, e) }
             }
         }

@@ -35,7 +35,8 @@ use std::ops::Range;
 use super::epilogue::each_row;
 use super::fixed_tile::{Doubts, FixedTile};
 use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
-use super::requantise::{ByteEpilogue, PanelColumns, Sums};
+use super::panels::{VECTORS, WIDEST, WIDEST_ROWS, tiles_across, vector_at};
+use super::requantise::{ByteEpilogue, Sums, TileColumns};
 use super::tiling::{TileSizes, Tiling};
 use super::{PANEL, panels};
 use crate::isa::{Isa, IsaKind, Kernel};
@@ -200,20 +201,15 @@ unsafe impl Send for ByteGemm {}
 // SAFETY: as above.
 unsafe impl Sync for ByteGemm {}
 
-/// Rows of a tile.
-fn tile_rows(isa: Isa) -> usize {
-    if isa.kind() == IsaKind::Avx512 { MOST_ROWS } else { 4 }
-}
-
 /// Rows of the highest tile.
 pub(super) const MOST_ROWS: usize = 8;
 
 /// Panels whose columns are kept from one block of rows to the next: what follows on the sums takes some divisions to prepare.
 const KEPT: usize = 16;
 
-/// The sums of a tile, between the multiplications and what follows.
+/// The sums of a tile, between the multiplications and what follows: rows of [`WIDEST`].
 #[repr(align(64))]
-struct TileSums(MaybeUninit<[i32; MOST_ROWS * PANEL]>);
+struct TileSums(MaybeUninit<[i32; MOST_ROWS * WIDEST]>);
 
 impl ByteGemm {
     /// The matmul of some of the rows, which are read at `from`, one behind the other. `size`: bytes of an element of the result.
@@ -226,17 +222,33 @@ impl ByteGemm {
         part
     }
 
-    fn tiling(&self, height: usize) -> Tiling {
-        let depth = self.k.div_ceil(GROUP) * self.rows.taps();
-        Tiling {
-            tiles: self.m.div_ceil(height),
-            ..Tiling::new(self.m, self.n, depth, height, TileSizes::DEFAULT)
+    /// Rows of a task's tiles.
+    fn height(&self, isa: Isa) -> usize {
+        match isa.kind() {
+            IsaKind::Avx512 if self.n > PANEL && self.n <= WIDEST => WIDEST_ROWS,
+            IsaKind::Avx512 => MOST_ROWS,
+            _ => 4,
         }
+    }
+
+    fn tiling(&self, isa: Isa) -> Tiling {
+        let height = self.height(isa);
+        Tiling {
+            // As high as they can be.
+            tiles: self.m.div_ceil(height),
+            panels: tiles_across(self.n, isa.kind() == IsaKind::Avx512),
+            ..Tiling::new(self.m, self.n, self.depth(), height, TileSizes::DEFAULT)
+        }
+    }
+
+    /// Rows of words in a panel, but for the one of its sums.
+    fn depth(&self) -> usize {
+        self.k.div_ceil(GROUP) * self.rows.taps()
     }
 
     /// Into how many tasks the matmul is split: a function of shape and instruction set.
     pub fn tasks(&self, isa: Isa) -> usize {
-        self.tiling(tile_rows(isa)).tasks()
+        self.tiling(isa).tasks()
     }
 
     /// Computes a range of the tasks.
@@ -246,7 +258,7 @@ impl ByteGemm {
     /// epilogue's operands must be there, and the m×n elements of C writable and apart from everything else. No two threads
     /// may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        isa.run_vnni(RunTasks { g: self, height: tile_rows(isa), tasks });
+        isa.run_vnni(RunTasks { g: self, height: self.height(isa), tiling: self.tiling(isa), tasks });
     }
 
     /// The sum of each row's bytes as they are multiplied; at most [`MOST_ROWS`] rows.
@@ -284,6 +296,7 @@ impl ByteGemm {
 struct RunTasks<'a> {
     g: &'a ByteGemm,
     height: usize,
+    tiling: Tiling,
     tasks: Range<usize>,
 }
 
@@ -292,30 +305,32 @@ impl Kernel for RunTasks<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let g = self.g;
-        let tiling = g.tiling(self.height);
-        let depth = g.k.div_ceil(GROUP) * g.rows.taps() + 1;
+        let (g, height, tiling) = (self.g, self.height, self.tiling);
+        let depth = g.depth() + 1;
         let mut sums = TileSums(MaybeUninit::uninit());
         let at = sums.0.as_mut_ptr().cast::<i32>();
-        let mut kept = [const { None::<PanelColumns> }; KEPT];
+        let mut kept = [const { None::<TileColumns> }; KEPT];
         for (panel, tiles) in tiling.stretches(self.tasks) {
             let b = g.b.wrapping_add(panel * depth * PANEL);
-            let column = panel * PANEL;
+            let columns = tiling.columns(panel, g.n);
             let slot = &mut kept[panel % KEPT];
             let columns = match slot {
-                Some(columns) if columns.first() == column => columns,
+                Some(kept) if kept.first() == columns.start => kept,
                 // SAFETY: `ByteGemm::run` was promised valid operands.
-                _ => slot
-                    .insert(unsafe { PanelColumns::of(s, g, column, b.wrapping_add((depth - 1) * PANEL)) }),
+                _ => slot.insert(unsafe {
+                    TileColumns::of(s, g, columns, b.wrapping_add((depth - 1) * PANEL), depth * PANEL)
+                }),
             };
             let columns = &*columns;
             // The next panel's columns are prepared from its last row, long before the multiplications get there.
-            fetch_row::<S, { PANEL / LANES }>(s, b.wrapping_add((2 * depth - 1) * PANEL));
+            fetch_row::<S, VECTORS>(s, b.wrapping_add((2 * depth - 1) * PANEL));
             for tile in tiles {
-                let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
-                // Heights are powers of two: a few sizes of tiles serve all.
+                let (mut row, end) = (tile * height, ((tile + 1) * height).min(g.m));
+                // Few heights serve all: powers of two, and that of the widest tile.
                 while row < end {
-                    let rows = 1 << (end - row).ilog2().min(3);
+                    let left = end - row;
+                    let most = if columns.vectors() > VECTORS { WIDEST_ROWS } else { MOST_ROWS };
+                    let rows = if left == most { left } else { 1 << left.min(most).ilog2() };
                     // SAFETY: as above; tiles cover each element of C once.
                     unsafe {
                         tile_any(s, g, rows, row, columns, b, at);
@@ -330,7 +345,7 @@ impl Kernel for RunTasks<'_> {
     }
 }
 
-/// Multiplies `rows` (a power of two up to 8) rows by the columns of a panel; the sums are left at `sums`, or the result is written.
+/// Multiplies `rows` rows (1, 2, 4, 6 or 8) by the columns of a tile; the sums are left at `sums`, or the result is written.
 ///
 /// # Safety
 /// As [`ByteGemm::run`], for these rows and columns; `b` must be the panel, with sums for a tile at `sums`.
@@ -340,7 +355,7 @@ unsafe fn tile_any<S: Simd>(
     g: &ByteGemm,
     rows: usize,
     row: usize,
-    columns: &PanelColumns,
+    columns: &TileColumns,
     b: *const f32,
     sums: *mut i32,
 ) {
@@ -352,17 +367,20 @@ unsafe fn tile_any<S: Simd>(
                     g,
                     row,
                     b: b.wrapping_add($vector * LANES),
+                    far: columns.far(),
                     starts: columns.starts().wrapping_add($vector * LANES).cast(),
                     bytes: columns.bytes(g, sums, row).map(|tile| tile.from($vector)),
                     sums: sums.wrapping_add($vector * LANES),
                 }),)*
-                _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
+                _ => unreachable!("tiles have 1, 2, 4 or 8 rows, the widest 1, 2, 4 or 6"),
             }
         };
     }
     if const { S::GEMM_VECS == 3 } {
         // In narrow tiles, flipping bytes takes longer than multiplying them.
         match (vecs, g.signed) {
+            (4, false) => heights!(4, false, 0; 1 2 4 6),
+            (4, true) => heights!(4, true, 0; 1 2 4 6),
             (3, false) => heights!(3, false, 0; 1 2 4 8),
             (3, true) => heights!(3, true, 0; 1 2 4 8),
             (2, false) => heights!(2, false, 0; 1 2 4 8),
@@ -382,11 +400,13 @@ struct Tile<'a, const R: usize, const V: usize, const FLIPS: bool> {
     g: &'a ByteGemm,
     row: usize,
     b: *const f32,
+    /// How far the next panel is behind this one.
+    far: usize,
     /// What the sums begin with: i32.
     starts: *const f32,
     /// How the sums become bytes here …
     bytes: Option<FixedTile<'a>>,
-    /// … or where they are left: rows of [`PANEL`].
+    /// … or where they are left: rows of [`WIDEST`].
     sums: *mut i32,
 }
 
@@ -402,10 +422,10 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
         // Before a word is spread over a vector, where other ports do it than those that multiply.
         let flip = if g.signed { FLIP as i32 } else { 0 };
         let spread = |word: i32| s.splat_i(if FLIPS { word ^ flip } else { word });
-        let (taps, whole) = (g.rows.taps(), g.k / GROUP);
+        let (taps, whole, far) = (g.rows.taps(), g.k / GROUP, self.far);
         let mut start = [s.splat_i(0); V];
         for v in 0..V {
-            // SAFETY: `RunTasks` has starts for a whole panel.
+            // SAFETY: `RunTasks` has starts for the widest tile.
             start[v] = s.bits(unsafe { s.load(self.starts.wrapping_add(v * LANES)) });
         }
         let mut acc = [start; R];
@@ -423,10 +443,12 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 while k < whole {
                     let end = (k + STEPS).min(whole);
                     while k < end {
-                        fetch_row::<S, V>(s, line.wrapping_add(AHEAD * PANEL));
+                        for v in 0..V {
+                            s.prefetch_l1(line.wrapping_add(AHEAD * PANEL + vector_at(v, far)));
+                        }
                         let mut b = [s.splat_i(0); V];
                         for v in 0..V {
-                            b[v] = s.bits(s.load(line.wrapping_add(v * LANES)));
+                            b[v] = s.bits(s.load(line.wrapping_add(vector_at(v, far))));
                         }
                         for r in 0..R {
                             let word = spread(a[r].add(k * GROUP).cast::<i32>().read_unaligned());
@@ -442,7 +464,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                     for r in 0..R {
                         let word = spread(last_word(a[r], g.k) as i32);
                         for v in 0..V {
-                            let b = s.bits(s.load(line.wrapping_add(v * LANES)));
+                            let b = s.bits(s.load(line.wrapping_add(vector_at(v, far))));
                             acc[r][v] = s.dot_bytes(acc[r][v], word, b);
                         }
                     }
@@ -460,13 +482,13 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                             bytes.one(s, (r, v), acc[r][v], LANES, &mut doubts);
                         }
                     }; 0 1 2 3 4 5 6 7);
-                }; 0 1 2);
+                }; 0 1 2 3);
                 bytes.redo(s, doubts);
                 return;
             }
             for r in 0..R {
                 for v in 0..V {
-                    s.store(self.sums.wrapping_add(r * PANEL + v * LANES).cast(), s.from_bits(acc[r][v]));
+                    s.store(self.sums.wrapping_add(r * WIDEST + v * LANES).cast(), s.from_bits(acc[r][v]));
                 }
             }
         }

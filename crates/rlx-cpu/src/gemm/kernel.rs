@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::conv::{ConvRows, Window};
 use super::element::Packed;
 use super::epilogue::{Epilogue, Finish, Sums, each_row, finish_in_registers, is_light};
+use super::panels::{VECTORS, vector_at};
 use super::{Gemm, PANEL};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -293,22 +294,21 @@ pub(super) fn parts(taps: usize, groups: usize, most: usize) -> impl Iterator<It
     })
 }
 
-/// Computes a tile of any height up to `S::GEMM_ROWS` and of a whole panel's width.
+/// Computes a tile of any height up to `S::GEMM_ROWS`, of the columns of a panel, or of the widest tile (of f32, with up to six rows).
 ///
 /// # Safety
-/// As [`Gemm::run`]; the rows, the panel and the part must be in range and `b` the part's first row.
+/// As [`Gemm::run`]; the rows, the columns and the part must be in range and `b` the part's first row of words.
 #[inline(always)]
 pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
     s: S,
     g: &Gemm<R>,
     rows: Range<usize>,
-    panel: usize,
+    columns: Range<usize>,
     b: *const f32,
     part: &Part,
     ahead: &mut Prefetch,
 ) {
-    let col = panel * PANEL;
-    let vecs = PANEL.min(g.n - col).div_ceil(LANES);
+    let (col, vecs) = (columns.start, columns.len().div_ceil(LANES));
     // Constant conditions: sizes an instruction set never uses are not even compiled for it.
     macro_rules! heights {
         ($v:literal, $t:expr; $($r:literal)*) => {
@@ -325,6 +325,7 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
             heights!(3, t; 1 2 3 4 5 6 7 8 9)
         } else {
             match vecs {
+                4 if const { R::Element::GROUP == 1 } => heights!(4, t; 1 2 3 4 5 6),
                 3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
                 2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
                 _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
@@ -397,6 +398,8 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         let (k0, k1) = (part.k.start, part.k.end);
         let whole = if const { A::Element::GROUP == 1 } { k1 } else { k1.min(g.k / A::Element::GROUP) };
         let step = A::Element::GROUP * g.rows.step();
+        // The next panel is behind the whole depth of this one.
+        let far = if const { V > VECTORS } { g.depth() * PANEL } else { 0 };
         for tap in part.taps.clone() {
             let a = g.rows.pointers::<R>(&lines, tap);
             // Zeros add nothing to any sum.
@@ -411,9 +414,11 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                 let end = (k + GROUP).min(whole);
                 while k < end {
                     if const { R >= FETCH_FROM } {
-                        fetch_row::<S, V>(s, b.wrapping_add(AHEAD * PANEL));
+                        for v in 0..V {
+                            s.prefetch_l1(b.wrapping_add(AHEAD * PANEL + vector_at(v, far)));
+                        }
                     }
-                    A::Element::multiply(s, &mut acc, &a, at, b, false);
+                    A::Element::multiply(s, &mut acc, &a, at, [b, b.wrapping_add(far)], false);
                     k += 1;
                     at += step;
                     // After the last step this may point past the panel's end, which `add` must not.
@@ -421,7 +426,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                 }
             }
             if const { A::Element::GROUP > 1 } && k < k1 {
-                A::Element::multiply(s, &mut acc, &a, at, b, true);
+                A::Element::multiply(s, &mut acc, &a, at, [b, b.wrapping_add(far)], true);
                 b = b.wrapping_add(PANEL);
             }
         }

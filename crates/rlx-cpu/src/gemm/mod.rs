@@ -3,8 +3,8 @@
 //!
 //! B is packed once into panels of [`PANEL`] = 48 columns ([`pack`]), zero-padded; A is read where it
 //! lies, row by row, through a [`Rows`] source: [`Strided`] for a matrix, [`ConvRows`] for the windows of
-//! an NHWC image (convolution without im2col), [`PackedColumns`] for the transpose of a packed matrix. A tile of a few rows × 48 columns stays in registers over
-//! the whole depth, then the [`Epilogue`] is applied and the tile is written.
+//! an NHWC image (convolution without im2col), [`PackedColumns`] for the transpose of a packed matrix. A tile of a few rows × 48 columns (or 64, where a
+//! last panel would have a vector alone) stays in registers over the whole depth, then the [`Epilogue`] is applied and the tile is written.
 //!
 //! 16-bit floats that are not multiplied as they are, and are not of a few rows alone, are widened a part at a time for many rows.
 //!
@@ -78,7 +78,7 @@ use std::ops::Range;
 use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
 use kernel::{Prefetch, parts};
-use panels::BLOCK_DEPTH;
+use panels::{BLOCK_DEPTH, WIDEST_ROWS, tiles_across};
 use tiling::Tiling;
 
 /// Floats from the beginning of a cache line on: vectors that are across two lines take twice as long.
@@ -165,7 +165,10 @@ pub struct Next {
 
 impl<R: Rows<Element: Packed>> Gemm<R> {
     fn tiling(&self, max_rows: usize) -> Tiling {
-        Tiling::new(self.m, self.n, self.depth(), max_rows, self.tile_sizes)
+        let registers = max_rows > WIDEST_ROWS && const { R::Element::GROUP == 1 };
+        let panels = tiles_across(self.n, registers);
+        let rows = if panels == 1 && self.n > PANEL { WIDEST_ROWS } else { max_rows };
+        Tiling { panels, ..Tiling::new(self.m, self.n, self.depth(), rows, self.tile_sizes) }
     }
 
     /// Rows of words in a panel.
@@ -287,16 +290,17 @@ fn prefetch<R: Rows<Element: Packed>>(
 ) -> Prefetch {
     match (g.ahead, next) {
         (Ahead::Nothing, _) | (Ahead::Panels, None) => Prefetch::NONE,
-        (_, Some((panel, _))) => prefetch_panel(g, *panel),
+        (_, Some((panel, _))) => prefetch_panel(g, tiling.columns(*panel, g.n)),
         (Ahead::Next(next), None) => prefetch_next(next, tiling, first_task),
     }
 }
 
-/// What to prefetch while a panel is computed: the one that follows.
+/// What to prefetch while a panel is computed: the columns that follow.
 #[inline(always)]
-fn prefetch_panel<R: Rows<Element: Packed>>(g: &Gemm<R>, panel: usize) -> Prefetch {
+fn prefetch_panel<R: Rows<Element: Packed>>(g: &Gemm<R>, columns: Range<usize>) -> Prefetch {
     let depth = g.depth();
-    Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth.min(BLOCK_DEPTH) * PANEL)
+    let whole = if depth <= BLOCK_DEPTH { panels(columns.len()) * depth } else { BLOCK_DEPTH };
+    Prefetch::new(g.b.wrapping_add(columns.start * depth), whole * PANEL)
 }
 
 /// What to prefetch while the last panel of a range of tasks is computed: this thread's first panel of the next matmul.
@@ -308,7 +312,7 @@ fn prefetch_next(next: Next, t: &Tiling, first_task: usize) -> Prefetch {
     Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
 }
 
-/// Computes some tiles of one panel.
+/// Computes some tiles of one panel, or of the widest tile's columns.
 #[inline(always)]
 unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
     s: S,
@@ -320,6 +324,7 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
 ) {
     let (taps, groups) = (g.rows.taps(), groups::<R::Element>(g.k));
     let depth = groups * taps;
+    let columns = tiling.columns(panel, g.n);
     // Partial sums in C need C to themselves and its type to hold them.
     let in_place = g.wide.is_some()
         || g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c))
@@ -335,8 +340,13 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
             let mut ahead = if part.last { ahead } else { Prefetch::new(next, len) };
             ahead.spread(tiles.len() * part.depth());
             for tile in tiles.clone() {
-                let rows = tiling.tile_rows(tile, g.m);
-                kernel::tile_any(s, g, rows, panel, b, &part, &mut ahead);
+                let mut rows = tiling.tile_rows(tile, g.m);
+                if columns.len() > PANEL && rows.len() > WIDEST_ROWS {
+                    let middle = rows.start + rows.len() / 2;
+                    kernel::tile_any(s, g, rows.start..middle, columns.clone(), b, &part, &mut ahead);
+                    rows.start = middle;
+                }
+                kernel::tile_any(s, g, rows, columns.clone(), b, &part, &mut ahead);
             }
             b = next;
         }

@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
+use super::Packed;
 use super::epilogue::{Behind, Bias, Epilogue, SecondPass, binary};
 use super::fixed_tile::{Doubts, FixedTile, Place};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
-use super::{PANEL, Packed};
+use super::panels::{WIDEST, vector_at};
 use crate::math::{Dequantiser, FixedLinear, FixedSum, Light, Quantiser};
 use crate::simd::{LANES, Simd};
 
@@ -158,33 +159,35 @@ impl ByteEpilogue {
     }
 }
 
-/// The sums of some rows of a panel, which began with [`PanelColumns::starts`].
+/// The sums of some rows of a tile, which began with [`TileColumns::starts`].
 pub(super) struct Sums<'a> {
-    /// Rows of [`PANEL`].
+    /// Rows of [`WIDEST`].
     pub(super) at: *mut i32,
     pub(super) rows: Range<usize>,
     pub(super) g: &'a ByteGemm,
 }
 
-/// What the tiles of a panel have in common.
-pub(super) struct PanelColumns {
+/// What the tiles of the same columns have in common.
+pub(super) struct TileColumns {
     column: usize,
     width: usize,
+    /// How far the next panel is behind that of the first column.
+    far: usize,
     starts: Columns,
     /// The zero points of the weights, where one is not 0: then the sums of the rows matter.
     zeros: Option<Columns>,
     /// How sums become bytes, if all do and no operand comes in between.
-    fixed: Option<[FixedLinear; PANEL / LANES]>,
+    fixed: Option<[FixedLinear; WIDEST / LANES]>,
     /// How other bytes are added to those.
     residual: Option<FixedSum>,
 }
 
-/// A number for each column of a panel.
+/// A number for each column of a tile.
 #[repr(align(64))]
-struct Columns([i32; PANEL]);
+struct Columns([i32; WIDEST]);
 
 impl Columns {
-    const ZERO: Columns = Columns([0; PANEL]);
+    const ZERO: Columns = Columns([0; WIDEST]);
 
     #[inline(always)]
     fn set<S: Simd>(&mut self, s: S, v: usize, x: S::I) {
@@ -201,16 +204,22 @@ impl Columns {
     }
 }
 
-impl PanelColumns {
-    /// Those from `column` on, whose sums are `sums`.
+impl TileColumns {
+    /// Those of a tile, whose sums are at `sums`, and `far` behind where they are of the next panel.
     ///
     /// # Safety
-    /// As [`ByteGemm::run`].
+    /// As [`ByteGemm::run`]; there are no more than [`WIDEST`] columns.
     #[inline(always)]
-    pub(super) unsafe fn of<S: Simd>(s: S, g: &ByteGemm, column: usize, sums: *const f32) -> PanelColumns {
-        let width = PANEL.min(g.n - column);
+    pub(super) unsafe fn of<S: Simd>(
+        s: S,
+        g: &ByteGemm,
+        columns: Range<usize>,
+        sums: *const f32,
+        far: usize,
+    ) -> TileColumns {
+        let (column, width) = (columns.start, columns.len());
         let (mut starts, mut zeros) = (Columns::ZERO, Columns::ZERO);
-        let mut fixed = [None; PANEL / LANES];
+        let mut fixed = [None; WIDEST / LANES];
         let mut uneven = false;
         for v in 0..width.div_ceil(LANES) {
             let (at, lanes) = (column + v * LANES, lanes_of(v, width));
@@ -218,7 +227,7 @@ impl PanelColumns {
             unsafe {
                 let zero = g.b_zero.load(s, at, lanes);
                 // k·za·zb − za·Σb
-                let column = s.bits(s.load(sums.wrapping_add(v * LANES)));
+                let column = s.bits(s.load(sums.wrapping_add(vector_at(v, far))));
                 let both = s.sub_i(s.mul_i(zero, s.splat_i(g.terms as i32)), column);
                 let mut both = s.mul_i(both, s.splat_i(g.a_zero + if g.signed { 128 } else { 0 }));
                 if let Some(e) = &g.epilogue {
@@ -235,8 +244,8 @@ impl PanelColumns {
         }
         let mut all = None;
         if let [Some(first), ..] = fixed {
-            // A panel's first columns stand for those that it does not have.
-            let mut each = [first; PANEL / LANES];
+            // The first columns stand for those that there are not.
+            let mut each = [first; WIDEST / LANES];
             let mut whole = true;
             for v in 0..width.div_ceil(LANES) {
                 match fixed[v] {
@@ -247,12 +256,17 @@ impl PanelColumns {
             all = whole.then_some(each);
         }
         let residual = g.epilogue.and_then(|e| e.residual).and_then(|r| r.fixed(s));
-        PanelColumns { column, width, starts, zeros: uneven.then_some(zeros), fixed: all, residual }
+        TileColumns { column, width, far, starts, zeros: uneven.then_some(zeros), fixed: all, residual }
     }
 
     /// The first column.
     pub(super) fn first(&self) -> usize {
         self.column
+    }
+
+    /// How far the next panel is behind that of the first column.
+    pub(super) fn far(&self) -> usize {
+        self.far
     }
 
     /// How many vectors of columns there are.
@@ -344,7 +358,7 @@ unsafe fn subtract_rows<S: Simd>(s: S, sums: &Sums<'_>, zeros: &Columns, vectors
         let of_rows = sums.g.row_sums(s, &sums.rows);
         for (r, sum) in of_rows.iter().enumerate().take(sums.rows.len()) {
             for v in 0..vectors {
-                let at = sums.at.wrapping_add(r * PANEL + v * LANES).cast::<f32>();
+                let at = sums.at.wrapping_add(r * WIDEST + v * LANES).cast::<f32>();
                 let y = s.sub_i(s.bits(s.load(at)), s.mul_i(zeros.vector(s, v), s.splat_i(*sum)));
                 s.store(at, s.from_bits(y));
             }

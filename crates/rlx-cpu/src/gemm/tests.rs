@@ -97,7 +97,7 @@ impl Case {
 #[test]
 fn every_height_width_and_depth_is_right_and_tile_sizes_do_not_change_bits() {
     let mut rng = Rng::new(1);
-    let shapes = (1..=20).flat_map(|m| [(m, 48, 5), (m, 17, 33), (m, 100, 8)]);
+    let shapes = (1..=20).flat_map(|m| [(m, 48, 5), (m, 17, 33), (m, 100, 8), (m, 64, 21), (m, 150, 6)]);
     let more =
         [(37, 1, 1), (1, 200, 64), (64, 144, 31), (23, 47, 3), (50, 49, 100), (3, 33, 200), (9, 96, 0)];
     for (m, n, k) in shapes.chain(more) {
@@ -200,7 +200,7 @@ fn a_residual_may_be_the_result_itself() {
 #[test]
 fn every_cut_gives_the_same_bits() {
     let mut rng = Rng::new(11);
-    for (m, n, k) in [(1, 48, 9), (23, 100, 70), (600, 49, 700), (31, 60, 6000)] {
+    for (m, n, k) in [(1, 48, 9), (23, 100, 70), (600, 49, 700), (31, 60, 6000), (70, 112, 90)] {
         let case = Case::new(&mut rng, m, n, k);
         let (packed, row) = (case.packed(), rng.vec(n));
         let epilogue = Epilogue::bias(row.as_ptr()).with(Unary::Function(Function::Gelu));

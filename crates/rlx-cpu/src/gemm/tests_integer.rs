@@ -74,7 +74,18 @@ fn check(isa: Isa, [m, k, n]: [usize; 3], signed: [bool; 2], each: bool, pieces:
 
 #[test]
 fn products_of_bytes_are_exact_on_every_instruction_set() {
-    let shapes = [[1, 1, 1], [1, 7, 50], [3, 4, 16], [8, 64, 48], [9, 33, 97], [21, 130, 47], [2, 1023, 5]];
+    let shapes = [
+        [1, 1, 1],
+        [1, 7, 50],
+        [3, 4, 16],
+        [8, 64, 48],
+        [9, 33, 97],
+        [21, 130, 47],
+        [2, 1023, 5],
+        [17, 70, 64],
+        [6, 15, 49],
+        [15, 30, 160],
+    ];
     for isa in every_isa() {
         for (i, shape) in shapes.into_iter().enumerate() {
             for signed in [[false, false], [false, true], [true, false], [true, true]] {

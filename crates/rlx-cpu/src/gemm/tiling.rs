@@ -76,7 +76,7 @@ fn row_block(tiles: usize) -> usize {
     tiles.div_ceil(1 << blocks.ilog2())
 }
 
-/// The tiling of a matmul: rows into balanced tiles, tiles into blocks, columns into panels.
+/// The tiling of a matmul: rows into balanced tiles, tiles into blocks, columns into panels (of which the last may have a vector more).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
     pub(super) tiles: usize,
@@ -126,6 +126,12 @@ impl Tiling {
 
     pub(super) fn tasks(&self) -> usize {
         self.tiles * self.panels
+    }
+
+    /// Columns of a panel's tiles, of `n`.
+    pub(super) fn columns(&self, panel: usize, n: usize) -> Range<usize> {
+        let end = if panel + 1 == self.panels { n } else { (panel + 1) * PANEL };
+        panel * PANEL..end
     }
 
     /// Rows of a tile.

@@ -168,7 +168,7 @@ impl<T: Packed> Block<'_, T> {
                 wide: Some(wide),
             };
             let whole = Part { taps: 0..1, k: 0..k, first: true, last: true };
-            tile_any(s, &floats, 0..rows.len(), 0, b, &whole, ahead);
+            tile_any(s, &floats, 0..rows.len(), 0..n, b, &whole, ahead);
             if part.last && g.wide.is_none() {
                 let (c, stride, width) = (g.c, g.c_stride, g.n - col);
                 let (row, rows) = (rows.start, rows.len());
