@@ -460,8 +460,8 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
     }
 }
 
-/// Results of more bytes are not in the second-level cache when they are written.
-const FAR: usize = 1 << 20;
+/// Results of more bytes are not in the second-level cache when they are written, whatever the processor: lines that are there are not worth asking for.
+const FAR: usize = 2 << 20;
 
 /// Starts moving R rows of V vectors of a result into the first-level cache, before they are computed: what is written to lines that are far away
 /// waits for one after the other.
