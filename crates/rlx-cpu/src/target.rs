@@ -3,6 +3,7 @@
 use rlx_ir::lir::View;
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
+use rlx_opt::facts::{self, Users};
 use rlx_opt::{Claim, Target};
 
 use crate::formats;
@@ -219,13 +220,19 @@ impl Target for CpuTarget {
         }
     }
 
-    fn fast_pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    fn fast_pack_format(
+        &self,
+        node: &Node,
+        input: usize,
+        graph: &Graph,
+        users: &Users,
+    ) -> Option<PackFormat> {
         match &node.op {
-            Op::Conv { .. } => conv::winograd::pack_format(self.isa, node, input, graph)
+            Op::Conv { .. } => conv::winograd::pack_format(self.isa, (node, input), graph, users)
                 .or_else(|| self.pack_format(node, input, graph)),
             Op::Region { body } => {
                 let (reader, own) = region::readers(&body.graph, input).next()?;
-                self.fast_pack_format(reader, own, &body.graph)
+                self.fast_pack_format(reader, own, &body.graph, &facts::users(&body.graph))
             }
             _ => self.pack_format(node, input, graph),
         }

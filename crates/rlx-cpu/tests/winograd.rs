@@ -128,6 +128,20 @@ fn strict_numerics_and_small_images_keep_the_direct_sum() {
 }
 
 #[test]
+fn few_channels_keep_the_direct_sum_where_the_result_would_have_to_be_transposed() {
+    let formats_of = |format: DataFormat, x: &[usize]| {
+        let mut graph = Graph::new("filters");
+        let (x, w) = (graph.input("x", f32s(x)), graph.param("w", f32s(&[160, 9, 3, 3])));
+        let y = graph.try_add(conv(1, &[1; 2], vec![1; 4], format), &[x, w]).unwrap();
+        let y = graph.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
+        graph.set_outputs(vec![y]);
+        formats(compile(&graph, &CpuBackend::new(), &CompileOptions::default()).unwrap().lir())
+    };
+    assert_eq!(formats_of(DataFormat::ChannelsFirst, &[1, 9, 60, 60]), ["ConvWeights"]);
+    assert_eq!(formats_of(DataFormat::ChannelsLast, &[1, 60, 60, 9]), ["WinogradWeights4"]);
+}
+
+#[test]
 fn weights_in_a_format_that_the_step_does_not_read_are_an_error() {
     let packed = |format: &str, stride: usize| {
         let mut graph = Graph::new("foreign");

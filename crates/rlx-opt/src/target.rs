@@ -8,6 +8,7 @@ use rlx_ir::lir::{LirModule, Step, View};
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, NodeId, Op};
 
+use crate::facts::Users;
 use crate::options::CompileOptions;
 
 /// Whether a device has a kernel for a node.
@@ -175,7 +176,15 @@ pub trait Target: Send + Sync {
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat>;
 
     /// As [`Target::pack_format`], where bits may change ([`crate::Numerics::Fast`]): also formats for algorithms that round otherwise.
-    fn fast_pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    /// `users`: those of all nodes of the graph.
+    fn fast_pack_format(
+        &self,
+        node: &Node,
+        input: usize,
+        graph: &Graph,
+        users: &Users,
+    ) -> Option<PackFormat> {
+        let _ = users;
         self.pack_format(node, input, graph)
     }
 

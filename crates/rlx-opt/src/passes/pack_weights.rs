@@ -24,10 +24,10 @@ use crate::rewrite::Rewriter;
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] when a rewritten node is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
-    let fixed = facts::fixed_nodes(graph);
+    let (fixed, users) = (facts::fixed_nodes(graph), facts::users(graph));
     let mut r = Rewriter::new(graph);
     for node in graph.nodes() {
-        let wanted = |i: usize| format_of(node, i, graph, &fixed, context);
+        let wanted = |i: usize| format_of((node, i), graph, (&fixed, &users), context);
         if (0..node.inputs.len()).all(|i| wanted(i).is_none()) {
             r.keep(node)?;
             continue;
@@ -47,10 +47,9 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 
 /// The format the device wants for input `i`; none if that is not fixed, or packed already.
 fn format_of(
-    node: &Node,
-    i: usize,
+    (node, i): (&Node, usize),
     graph: &Graph,
-    fixed: &[bool],
+    (fixed, users): (&[bool], &facts::Users),
     context: &PassContext<'_>,
 ) -> Option<rlx_ir::op::PackFormat> {
     let id = node.inputs[i];
@@ -60,6 +59,6 @@ fn format_of(
     }
     match context.options.numerics {
         Numerics::Strict => context.target.pack_format(node, i, graph),
-        Numerics::Fast => context.target.fast_pack_format(node, i, graph),
+        Numerics::Fast => context.target.fast_pack_format(node, i, graph, users),
     }
 }

@@ -5,7 +5,8 @@
 //! step reads from the format of its weights how it computes.
 
 use rlx_ir::op::{DataFormat, PackFormat};
-use rlx_ir::{DType, Dim, Graph, Node, Op, Result, Shape};
+use rlx_ir::{DType, Dim, Graph, Node, Op, OpKind, Result, Shape};
+use rlx_opt::facts::Users;
 
 use super::{Conv, Shape as Bounds, is_fast, triple};
 use crate::formats;
@@ -19,6 +20,8 @@ use crate::layout::{At, Bound};
 
 /// Multiplications of f32 in the time that reading a byte of weights takes, from the last cache or memory.
 const PER_BYTE: f64 = 9.0;
+/// Multiplications of f32 in the time that moving an element of a result to its plane takes, behind the algorithm.
+const TRANSPOSING: f64 = 50.0;
 /// How much of the direct sum's time the algorithm may be expected to take to be chosen.
 const GAIN: f64 = 0.8;
 /// Where the size of images is open: pixels along an axis times channels, as in most nets for images of 224 pixels …
@@ -95,7 +98,12 @@ pub(crate) fn pack<T: Packed>(
 }
 
 /// The format in which weights are wanted for the algorithm; `None` where the direct sum is as fast, or the form is another.
-pub(crate) fn pack_format(isa: Isa, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+pub(crate) fn pack_format(
+    isa: Isa,
+    (node, input): (&Node, usize),
+    graph: &Graph,
+    users: &Users,
+) -> Option<PackFormat> {
     let Op::Conv { strides, dilations, groups: 1, format: DataFormat::ChannelsLast, .. } = &node.op else {
         return None;
     };
@@ -111,7 +119,20 @@ pub(crate) fn pack_format(isa: Isa, node: &Node, input: usize, graph: &Graph) ->
     let candidates = formats::WINOGRAD.iter().filter(|(_, tile)| windows.are_for(*tile));
     let times = candidates.map(|&(format, tile)| (format, work.by(tile)));
     let (format, time) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    (time < GAIN * work.directly()).then_some(format)
+    // The direct sum goes from planes to planes.
+    let transposed = if is_transposed(node, graph, users) { work.transposing() } else { 0.0 };
+    (time + transposed < GAIN * work.directly()).then_some(format)
+}
+
+/// Whether the result has its channels first in the end, with nothing but elementwise ops before that.
+fn is_transposed<'a>(mut node: &'a Node, graph: &'a Graph, users: &Users) -> bool {
+    while let [user] = users[node.id.index()] {
+        node = graph.node(user);
+        if !node.op.is_elementwise() {
+            return node.op.kind() == OpKind::Transpose;
+        }
+    }
+    false
 }
 
 /// What there is to compute.
@@ -130,12 +151,12 @@ impl Work {
         let dtype = result.dtype();
         // The sum over windows is of products of pairs where the processor has them; the algorithm's are of f32.
         let rate = if dtype == DType::BF16 && isa.multiplies_bf16() { 2.0 } else { 1.0 };
-        let (frames, out) = Work::outputs(result, &windows)?;
+        let (frames, out) = Work::sizes(result, &windows)?;
         Some(Work { frames, out, windows, size: dtype.size_bytes(), rate })
     }
 
     /// Output frames of all volumes, and lines and pixels of each.
-    fn outputs(result: &Shape, windows: &Windows) -> Option<(usize, [usize; 2])> {
+    fn sizes(result: &Shape, windows: &Windows) -> Option<(usize, [usize; 2])> {
         let wide = windows.extents[0].max(windows.extents[1]).max(1);
         let size = |dim: Dim, open: usize| dim.as_static().unwrap_or(open);
         if let &[batch, pixels, _] = result.dims() {
@@ -155,12 +176,19 @@ impl Work {
         work.max(weights * PER_BYTE)
     }
 
+    /// Positions of the result.
+    fn outputs(&self) -> f64 {
+        (self.frames * self.out[0] * self.out[1]) as f64
+    }
+
     fn directly(&self) -> f64 {
-        let product = |of: &[usize]| of.iter().map(|&n| n as f64).product::<f64>();
-        let outputs = self.frames as f64 * product(&self.out);
+        let extents = self.windows.extents.iter().map(|&n| n as f64).product::<f64>();
         let taps = self.windows.window.iter().product::<usize>();
-        let sums = outputs * taps as f64 * product(&self.windows.extents);
-        self.time(sums / self.rate, taps * self.size)
+        self.time(self.outputs() * taps as f64 * extents / self.rate, taps * self.size)
+    }
+
+    fn transposing(&self) -> f64 {
+        TRANSPOSING * self.outputs() * self.windows.extents[0] as f64
     }
 
     fn by(&self, tile: WinogradTile) -> f64 {
