@@ -11,9 +11,9 @@
 //!
 //! * A chain on floats rounds its terms (|v| + b for a product, b for both of two), their sum and its quotient by the step (|v| each): off by
 //!   3·|v| + b at most.
-//! * In fixed point are rounded the factors (|v| + b, or b), a bias divided by the step (b), the zero point with ½ (256), what the multiply-adds begin
-//!   with (b + 256), the first of two (b + 256, where there is no bias to divide), and the result (256): off by |v| + 3·b + 768 at most, or
-//!   3·b + 1024.
+//! * Fixed point rounds its factors (|v| + b, or b for two), the quotient of a bias by the step (b), the zero point with ½ (256), the sum that the
+//!   multiply-adds begin with (b + 256), the first multiply-add of two (b + 256; there is no bias then) and the last (256): off by
+//!   |v| + 3·b + 768 at most, or 3·b + 1024.
 //!
 //! Together that is less than 1800 + 4·b. Beyond the bounds both grow, by less than what is compared.
 
