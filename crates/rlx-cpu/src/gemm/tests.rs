@@ -1,9 +1,11 @@
 //! Matmuls against f64, on every instruction set this processor has.
 
+use super::panels::WIDEST;
 use super::*;
 use crate::isa::IsaKind;
 use crate::math::{Function, Unary};
 use crate::pool::{Pool, Wake};
+use crate::simd::LANES;
 use crate::testing::{Rng, assert_close};
 use half::{bf16, f16};
 
@@ -278,6 +280,25 @@ fn tilings_cover_everything_once() {
                 assert_eq!(t.tile_rows(i - 1, m).end, t.tile_rows(i, m).start);
                 assert!((1..=rows).contains(&t.tile_rows(i, m).len()));
             }
+        }
+    }
+}
+
+#[test]
+fn tiles_of_a_row_have_all_of_its_columns_and_the_widest_has_a_last_vector() {
+    for n in 1..400 {
+        for (widest, most) in [(false, PANEL), (true, WIDEST)] {
+            let panels = tiles_across(n, widest);
+            let tiling = Tiling { panels, ..Tiling::new(5, n, 7, 9, TileSizes::DEFAULT) };
+            let mut end = 0;
+            for panel in 0..panels {
+                let columns = tiling.columns(panel, n);
+                assert_eq!(columns.start, end, "{n}");
+                assert!((1..=most).contains(&columns.len()), "{n}: {columns:?}");
+                assert!(!widest || n <= PANEL || columns.len() > LANES, "{n}: {columns:?}");
+                end = columns.end;
+            }
+            assert_eq!(end, n);
         }
     }
 }

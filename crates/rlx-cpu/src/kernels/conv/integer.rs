@@ -92,11 +92,10 @@ fn is_copied(conv: &Conv, s: &Shape) -> bool {
     if s.route != Route::Windows || conv.groups != 1 || conv.window.dilation[2] != 1 || !whole {
         return false;
     }
-    let [lines, pixels] = conv.bordered(s).map(|n| n as f64);
-    let copied = (s.batch * s.size[0] * s.channels) as f64 * lines * pixels;
-    let rows = (s.batch * s.out.iter().product::<usize>()) as f64;
-    let tiles = rows / 8.0 * gemm::panels(s.filters) as f64;
-    let saved = (s.kernel[0] * s.kernel[1]) as f64 * (s.kernel[2] as f64 - 1.0);
+    let product = |of: &[usize]| of.iter().map(|&n| n as f64).product::<f64>();
+    let copied = product(&[s.batch, s.size[0], s.channels]) * product(&conv.bordered(s));
+    let tiles = product(&[s.batch]) * product(&s.out) / 8.0 * gemm::panels(s.filters) as f64;
+    let saved = product(&s.kernel) - product(&s.kernel[..2]);
     tiles * saved * TAP_NANOS > copied / COPIED_PER_NANO
 }
 

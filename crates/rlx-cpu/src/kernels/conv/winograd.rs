@@ -178,7 +178,7 @@ impl Work {
 
     /// Positions of the result.
     fn outputs(&self) -> f64 {
-        (self.frames * self.out[0] * self.out[1]) as f64
+        self.frames as f64 * self.out[0] as f64 * self.out[1] as f64
     }
 
     fn directly(&self) -> f64 {
