@@ -94,8 +94,6 @@ const HIPBLASLT: Wanted = Wanted {
 pub(crate) struct BlasLibrary {
     pub(crate) vendor: Vendor,
     pub(crate) functions: Blas,
-    /// Keeps the functions where they are.
-    _file: Library,
 }
 
 impl BlasLibrary {
@@ -114,8 +112,8 @@ impl BlasLibrary {
     fn load(device: Device, vendor: Vendor, folders: &[PathBuf]) -> Result<Arc<BlasLibrary>> {
         let wanted = Self::wanted(vendor);
         let file = open(device, vendor, &wanted, folders)?;
-        let functions = Blas::load(&file, vendor).map_err(|name| wanted.lacks(device, name))?;
-        Ok(Arc::new(BlasLibrary { vendor, functions, _file: file }))
+        let functions = Blas::load(file, vendor).map_err(|name| wanted.lacks(device, name))?;
+        Ok(Arc::new(BlasLibrary { vendor, functions }))
     }
 }
 
@@ -129,11 +127,9 @@ pub(crate) struct Libraries {
     device: Device,
     folders: Vec<PathBuf>,
     blas: OnceLock<Result<Arc<BlasLibrary>>>,
-    /// Keep the functions where they are.
-    _files: [Library; 2],
 }
 
-/// The libraries that were loaded, by vendor and folders; they stay for the process, as code of theirs may run at its end.
+/// The libraries that were loaded, by vendor and folders.
 type Loaded = Vec<(Vendor, Vec<PathBuf>, Arc<Libraries>)>;
 
 static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
@@ -165,16 +161,15 @@ impl Libraries {
             [open(device, vendor, &driver, folders)?, open(device, vendor, &compiler, folders)?];
         let libraries = Arc::new(Libraries {
             vendor,
-            driver: Driver::load(&driver_file, vendor).map_err(|name| driver.lacks(device, name))?,
+            driver: Driver::load(driver_file, vendor).map_err(|name| driver.lacks(device, name))?,
             tensors: match vendor {
-                Vendor::Cuda => Tensors::load(&driver_file, vendor).ok(),
+                Vendor::Cuda => Tensors::load(driver_file, vendor).ok(),
                 Vendor::Hip => None,
             },
-            compiler: Compiler::load(&compiler_file, vendor).map_err(|name| compiler.lacks(device, name))?,
+            compiler: Compiler::load(compiler_file, vendor).map_err(|name| compiler.lacks(device, name))?,
             device,
             folders: folders.to_vec(),
             blas: OnceLock::new(),
-            _files: [driver_file, compiler_file],
         });
         loaded.push((vendor, folders.to_vec(), Arc::clone(&libraries)));
         Ok(libraries)
@@ -195,7 +190,9 @@ impl Libraries {
     }
 }
 
-fn open(device: Device, vendor: Vendor, wanted: &Wanted, folders: &[PathBuf]) -> Result<Library> {
+/// Loads a vendor's library, for the process: also where another one turns out to be missing. What a library brings along may not be loaded twice (LLVM, which HIP's
+/// driver needs, ends the process then), and code of theirs may run when the process ends.
+fn open(device: Device, vendor: Vendor, wanted: &Wanted, folders: &[PathBuf]) -> Result<&'static Library> {
     let within = |folder: &Path| wanted.files.iter().map(|file| folder.join(file)).collect::<Vec<_>>();
     let named = folders.iter().flat_map(|folder| within(folder));
     let usual = usual(vendor).iter().flat_map(|folder| within(Path::new(folder)));
@@ -206,7 +203,7 @@ fn open(device: Device, vendor: Vendor, wanted: &Wanted, folders: &[PathBuf]) ->
         // SAFETY: these are the vendors' libraries by their own names, in folders that the system or the user chose; they run
         // no code at loading but their own set-up, which is safe at any time.
         match unsafe { Library::new(&path) } {
-            Ok(library) => return Ok(library),
+            Ok(library) => return Ok(Box::leak(Box::new(library))),
             Err(e) => tracing::debug!(path = %path.display(), error = %e, "not loaded"),
         }
     }
