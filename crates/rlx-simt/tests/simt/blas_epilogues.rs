@@ -11,14 +11,13 @@ use rlx_simt::SimtBackend;
 
 use crate::blas::{agrees, compiled, fakes, parsed};
 use crate::common::{Fake, set_params};
+use crate::written::{BIAS, GELU, chain, random_epilogue};
 
 /// Ops behind a matmul, each of the one before it (`@`), by a bias `%2` and a residual `%3`; how many steps they are, and what the library's has.
 type Form = (&'static [&'static str], usize, &'static str);
 
-const BIAS: &str = "Binary.Add(@, %2)";
 const RESIDUAL: &str = "Binary.Add(%3, @)";
 const RELU: &str = "Activation.Relu(@)";
-const GELU: &str = "Activation.GeluApprox(@)";
 const EXACT_GELU: &str = "Activation.Gelu(@)";
 
 const FORMS: [Form; 17] = [
@@ -43,17 +42,6 @@ const FORMS: [Form; 17] = [
     (&[RESIDUAL, "Binary.Add(@, %0)"], 2, "+residual"),
     (&["Binary.Add(@, @)"], 2, ""),
 ];
-
-/// A graph: `nodes` in front, then `ops`, each of the one before it, with results of this type.
-fn chain(nodes: &[String], ops: &[&str], result: &str) -> (Vec<String>, usize) {
-    let mut lines = nodes.to_vec();
-    for op in ops {
-        let last = lines.len() - 1;
-        lines.push(format!("%{} = {} : {result}", last + 1, op.replace('@', &format!("%{last}"))));
-    }
-    let last = lines.len() - 1;
-    (lines, last)
-}
 
 fn form(of: &Form, dtype: &str) -> Graph {
     let nodes = [
@@ -122,42 +110,6 @@ fn a_value_that_something_else_reads_is_stored() {
         let steps = schedules(&graph, &backend);
         assert!(steps.len() == 2 && steps[0].contains("+bias, else"), "{steps:?}");
     }
-}
-
-/// A matmul of random extents, batch and type with an epilogue of the library's. What is added may be some rows and columns of a larger tensor, and the result a part of wider rows.
-fn random_epilogue(g: &mut Gen) -> Graph {
-    let dtype = g.pick(&["f32", "f16", "bf16"]);
-    let batch = g.pick(&["", "2, ", "3, 1, ", "2, 3, "]);
-    let rank = batch.matches(',').count() + 1;
-    let [m, n] = [0, 1].map(|_| g.size(16..=40));
-    let k = 2 * g.size(16..=24);
-    let own = if g.chance(0.5) { batch } else { "" };
-    let result = format!("[{batch}{m}, {n}] {dtype}");
-    let [above, before] = if g.chance(0.4) { [g.size(0..=2), 8 * g.size(0..=1)] } else { [0, 0] };
-    let (zeros, ones) = ("0, ".repeat(rank - 1), vec!["1"; rank + 1].join(", "));
-    let nodes = [
-        format!(r#"%0 = Input {{name="x"}} : [{batch}{m}, {k}] {dtype}"#),
-        format!(r#"%1 = Param {{name="w"}} : [{own}{k}, {n}] {dtype}"#),
-        format!(r#"%2 = Param {{name="b"}} : [{n}] {dtype}"#),
-        format!(r#"%3 = Input {{name="r"}} : [{batch}{}, {}] {dtype}"#, m + above, n + before),
-        format!(
-            "%4 = Slice(%3) {{starts=[{zeros}{above}, {before}], steps=[{ones}], to=[{batch}{m}, {n}]}} : {result}"
-        ),
-        format!("%5 = MatMul(%0, %1) : {result}"),
-    ];
-    const RESIDUAL: &str = "Binary.Add(%4, @)";
-    let sums = if g.chance(0.5) { [BIAS, RESIDUAL] } else { [RESIDUAL, BIAS] };
-    let mut ops: Vec<&str> = sums.into_iter().filter(|_| g.chance(0.6)).collect();
-    if g.chance(0.6) {
-        ops.push(GELU);
-    }
-    let (mut lines, mut last) = chain(&nodes, &ops, &result);
-    if g.chance(0.3) {
-        last += 1;
-        let whole = format!("Concat(%{}, %4) {{axis={rank}}} : [{batch}{m}, {}] {dtype}", last - 1, 2 * n);
-        lines.push(format!("%{last} = {whole}"));
-    }
-    parsed(&format!("{} return %{last}", lines.join("\n")))
 }
 
 #[test]

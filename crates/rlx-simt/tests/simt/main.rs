@@ -1,6 +1,9 @@
 //! CUDA and ROCm: on the fake driver in any case, and on a GPU where one is.
 #![cfg(target_os = "linux")]
 
+#[path = "../written/mod.rs"]
+mod written;
+
 mod attention;
 mod blas;
 mod blas_epilogues;

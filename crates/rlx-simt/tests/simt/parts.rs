@@ -14,6 +14,7 @@ use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::SimtBackend;
 
 use crate::common::{Fake, everything, fake, second_gpu, set_params};
+use crate::written::layer;
 
 /// The fake GPUs with matrix units, one of each architecture.
 pub const MODELS: [(Device, usize); 5] =
@@ -44,17 +45,6 @@ pub fn module(
     let lir = pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir;
     let found = lir.steps.iter().filter_map(|step| target.schedule(step, &lir)).collect();
     (Arc::new(lir), found)
-}
-
-/// A layer of `k` inputs and `n` outputs: a weight, a bias, an activation, a residual.
-fn layer(rows: &str, k: usize, n: usize) -> Graph {
-    let text = format!(
-        "graph \"g\" {{ %0 = Input {{name=\"x\"}} : [{rows}, {k}] f16 %1 = Param {{name=\"w\"}} : [{k}, {n}] f16 \
-         %2 = Param {{name=\"b\"}} : [{n}] f16 %3 = Input {{name=\"y\"}} : [{rows}, {n}] f16 \
-         %4 = MatMul(%0, %1) : [{rows}, {n}] f16 %5 = Binary.Add(%4, %2) : [{rows}, {n}] f16 \
-         %6 = Activation.Silu(%5) : [{rows}, {n}] f16 %7 = Binary.Add(%6, %3) : [{rows}, {n}] f16 return %7 }}"
-    );
-    text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 fn rows(graph: &Graph, count: usize) -> Bindings {

@@ -8,42 +8,16 @@ use rlx_backend::testing::disagreement;
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::random_bindings;
-use rlx_ir::{DimBinding, Graph, LirModule, OpKind, sym, text};
+use rlx_ir::{DimBinding, Graph, LirModule, OpKind, sym};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::SimtBackend;
 
 use crate::common::{Fake, fake, second_gpu, set_params};
+use crate::written::{blocks, gated};
 
 /// The fake GPUs with matrix units, one of each architecture. (What has none has calls without the runtime, and is left to them.)
 const UNITS: [(Device, usize); 5] =
     [(Device::Cuda, 1), (Device::Cuda, 2), (Device::Rocm, 0), (Device::Rocm, 1), (Device::Rocm, 2)];
-
-fn parsed(body: &str) -> Graph {
-    text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
-}
-
-/// `relu(x·Wᵀ + b)` as importers write it, by weights of this type in blocks of `size`.
-fn blocks(rows: &str, n: usize, k: usize, size: usize, dtype: &str) -> Graph {
-    let count = n * k / size;
-    parsed(&format!(
-        "%0 = Input {{name=\"x\"}} : [{rows}, {k}] f16 %1 = Param {{name=\"w\"}} : [{count}, {size}] {dtype} \
-         %2 = Param {{name=\"small\"}} : [{count}] f16 %3 = Param {{name=\"zero\"}} : [{count}] {dtype} \
-         %4 = Dequantize(%1, %2, %3) {{axis=0, to=f16}} : [{count}, {size}] f16 \
-         %5 = Reshape(%4) {{to=[{n}, {k}]}} : [{n}, {k}] f16 \
-         %6 = Transpose(%5) {{perm=[1, 0]}} : [{k}, {n}] f16 %7 = MatMul(%0, %6) : [{rows}, {n}] f16 \
-         %8 = Param {{name=\"b\"}} : [{n}] f16 %9 = Binary.Add(%7, %8) : [{rows}, {n}] f16 \
-         %10 = Activation.Relu(%9) : [{rows}, {n}] f16 return %10"
-    ))
-}
-
-/// `(silu(gate) · up) · w`.
-fn gated(rows: &str, k: usize, n: usize) -> Graph {
-    parsed(&format!(
-        "%0 = Input {{name=\"g\"}} : [{rows}, {k}] f16 %1 = Input {{name=\"u\"}} : [{rows}, {k}] f16 \
-         %2 = Param {{name=\"w\"}} : [{k}, {n}] f16 %3 = Activation.Silu(%0) : [{rows}, {k}] f16 \
-         %4 = Binary.Mul(%3, %1) : [{rows}, {k}] f16 %5 = MatMul(%4, %2) : [{rows}, {n}] f16 return %5"
-    ))
-}
 
 fn options(numerics: Numerics) -> CompileOptions {
     CompileOptions::default().numerics(numerics)
