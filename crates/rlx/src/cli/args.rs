@@ -362,6 +362,9 @@ pub struct BenchArgs {
     /// How many untimed runs to make first
     #[arg(long, default_value_t = 5, value_hint = ValueHint::Other)]
     pub warmup: u32,
+    /// Store the inputs on the device once, as handles, instead of copying them there in every run
+    #[arg(long)]
+    pub bind_inputs: bool,
     /// Time each step in the same number of extra runs, and compare it with the measured peak of this machine
     #[arg(long)]
     pub profile: bool,

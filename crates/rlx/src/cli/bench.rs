@@ -31,8 +31,9 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let compiled = job.runner.prepare_with_progress(&given, watch.progress())?.compiled;
     let compile = start.elapsed();
-    let views = views(&inputs);
-    let mut timed = |runs| timed(compiled, &views, runs, watch.quiet());
+    let all = views(&inputs);
+    let views = if args.bind_inputs { bound(compiled, &all)? } else { &all };
+    let mut timed = |runs| timed(compiled, views, runs, watch.quiet());
     watch.say("running");
     let first = timed(1)?;
     timed(args.warmup)?;
@@ -41,7 +42,8 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let profile = match args.profiles() {
         true => {
             let plain = times[times.len() / 2];
-            Some(profile(args, &job.session, &model, compiled, &inputs, plain, watch.quiet())?)
+            let given = (&inputs[..], views);
+            Some(profile(args, &job.session, &model, compiled, given, plain, watch.quiet())?)
         }
         false => None,
     };
@@ -91,6 +93,17 @@ fn views(inputs: &[(String, ConstData)]) -> Vec<TensorView<'_>> {
         .collect()
 }
 
+/// Stores inputs as handles; gives what is left to give to a run.
+fn bound<'v>(
+    compiled: &mut CompiledGraph,
+    views: &'v [TensorView<'v>],
+) -> Result<&'v [TensorView<'v>], Failure> {
+    for view in views {
+        compiled.try_bind_handle(view.name, &view.to_f32()?)?;
+    }
+    Ok(&[])
+}
+
 /// What each of some runs takes.
 fn timed(
     compiled: &mut CompiledGraph,
@@ -112,12 +125,12 @@ fn profile(
     session: &Session,
     model: &str,
     compiled: &mut CompiledGraph,
-    inputs: &[(String, ConstData)],
+    (inputs, given): (&[(String, ConstData)], &[TensorView<'_>]),
     plain: Duration,
     progress: &Progress,
 ) -> Result<Profile, Failure> {
     compiled.try_start_profiling()?;
-    let mut times = timed(compiled, &views(inputs), args.runs, progress)?;
+    let mut times = timed(compiled, given, args.runs, progress)?;
     sort(&mut times);
     let steps = compiled.try_profile()?;
     compiled.try_stop_profiling()?;
