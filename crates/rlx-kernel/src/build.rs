@@ -178,6 +178,11 @@ impl Builder {
         self.defs[v.index()]
     }
 
+    /// The instruction that makes a value, if one alone does.
+    pub(crate) fn definition(&self, v: Value) -> Option<Inst> {
+        self.defs[v.index()]
+    }
+
     /// The constant a value is.
     pub fn as_const(&self, v: Value) -> Option<Const> {
         match self.defs[v.index()] {

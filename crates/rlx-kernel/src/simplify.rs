@@ -6,8 +6,9 @@
 //! | neutral elements | `x + 0`, `x * 1`, `x / 1`, `x % 1` | `x`, `x`, `x`, `0` |
 //! | powers of two, `x ≥ 0` | `x * 8`, `x / 8`, `x % 8` | `x << 3`, `x >> 3`, `x & 7` |
 //! | ranges | `x / 9`, `x % 9`, `x < 9` for `x` in `0..9` | `0`, `x`, `true` |
+//! | what is rounded | `round_bf16(max(round_bf16(x), 0))` | `max(round_bf16(x), 0)` |
 //!
-//! Floats are left alone but for folding, so that bits never change.
+//! Floats are left alone otherwise, but for folding, so that bits never change.
 
 use crate::build::{Builder, Range};
 use crate::eval;
@@ -35,6 +36,7 @@ pub(crate) fn simplify(b: &mut Builder, inst: Inst) -> Simplified {
             Some(c) if !matches!(op, UnOp::Math(_)) => {
                 constant(Const { ty: c.ty, bits: eval::unary(op, c.ty, c.bits) })
             }
+            _ if matches!(op, UnOp::RoundF16 | UnOp::RoundBF16) && is_rounded(b, op, v, MOST_BEHIND) => Is(v),
             _ => Becomes(inst),
         },
         Inst::Binary(op, x, y) => binary(b, op, x, y),
@@ -58,6 +60,21 @@ pub(crate) fn simplify(b: &mut Builder, inst: Inst) -> Simplified {
             None => Becomes(inst),
         },
         _ => Becomes(inst),
+    }
+}
+
+/// How many instructions [`is_rounded`] looks behind a value.
+const MOST_BEHIND: usize = 4;
+
+/// Whether a value is one that rounding by `op` leaves as it is: rounded, or chosen among such.
+fn is_rounded(b: &Builder, op: UnOp, v: Value, behind: usize) -> bool {
+    let all = |values: &[Value]| behind > 0 && values.iter().all(|&v| is_rounded(b, op, v, behind - 1));
+    match b.definition(v) {
+        Some(Inst::Const(c)) => eval::unary(op, c.ty, c.bits) == c.bits,
+        Some(Inst::Unary(rounded, _)) if rounded == op => true,
+        Some(Inst::Unary(UnOp::Neg | UnOp::Abs, x)) => all(&[x]),
+        Some(Inst::Select(_, x, y) | Inst::Binary(BinOp::Min | BinOp::Max, x, y)) => all(&[x, y]),
+        _ => false,
     }
 }
 

@@ -70,6 +70,10 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("max.u32", 2, |a| u((a[0] as u32).max(a[1] as u32))),
     ("min.s32", 2, |a| u(s(a[0]).min(s(a[1])) as u32)),
     ("max.s32", 2, |a| u(s(a[0]).max(s(a[1])) as u32)),
+    ("mul.lo.s16", 2, |a| Some(u64::from((a[0] as u16).wrapping_mul(a[1] as u16)))),
+    ("mad.lo.s16", 3, |a| Some(u64::from((a[0] as u16).wrapping_mul(a[1] as u16).wrapping_add(a[2] as u16)))),
+    ("add.s16", 2, |a| Some(u64::from((a[0] as u16).wrapping_add(a[1] as u16)))),
+    ("sub.s16", 2, |a| Some(u64::from((a[0] as u16).wrapping_sub(a[1] as u16)))),
     ("and.b16", 2, |a| Some(a[0] & a[1] & 0xffff)),
     ("and.b32", 2, |a| u(a[0] as u32 & a[1] as u32)),
     ("and.b64", 2, |a| Some(a[0] & a[1])),
@@ -83,6 +87,7 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("xor.pred", 2, |a| Some(a[0] ^ a[1])),
     ("not.b32", 1, |a| u(!(a[0] as u32))),
     ("not.pred", 1, |a| Some(a[0] ^ 1)),
+    ("shl.b16", 2, |a| Some((a[0] << shift(a[1])) & 0xffff)),
     ("shl.b32", 2, |a| u((a[0] << shift(a[1])) as u32)),
     ("shl.b64", 2, |a| Some(if a[1] as u32 > 63 { 0 } else { a[0] << shift(a[1]) })),
     ("shr.u16", 2, |a| Some((a[0] & 0xffff) >> shift(a[1]))),
@@ -155,10 +160,12 @@ pub const VALUES: &[(&str, usize, Value)] = &[
     ("cvt.u64.u32", 1, |a| u(a[0] as u32)),
     ("cvt.u32.u64", 1, |a| u(a[0] as u32)),
     ("cvt.u16.u8", 1, |a| Some(a[0] & 0xff)),
+    ("cvt.u16.u64", 1, |a| Some(a[0] & 0xffff)),
     ("cvt.u16.u32", 1, |a| Some(a[0] & 0xffff)),
     ("cvt.u32.u16", 1, |a| Some(a[0] & 0xffff)),
     ("cvt.f32.f16", 1, |a| bits(f16::from_bits(a[0] as u16).to_f32())),
     ("cvt.rn.f16.f32", 1, |a| Some(u64::from(f16::from_f32(f(a[0])).to_bits()))),
+    ("cvt.rn.bf16.f32", 1, |a| Some(u64::from(bf16::from_f32(f(a[0])).to_bits()))),
     // The first operand is the high half.
     ("cvt.rn.f16x2.f32", 2, |a| {
         let half = |x: u64| u32::from(f16::from_f32(f(x)).to_bits());

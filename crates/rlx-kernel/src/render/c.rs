@@ -62,13 +62,13 @@ pub(super) fn element(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// The functions for brain precision: `function` is what stands before a function, the others are those that take a float's bits and give a
-/// float, and the other way round.
-pub(super) fn brain(function: &str, to_float: &str, to_bits: &str) -> String {
+/// The functions for brain precision: `function` is what stands before a function, then come those that take a float's bits and give a float, and the other
+/// way round, and what `rounded` does first to round a float.
+pub(super) fn brain(function: &str, (to_float, to_bits): (&str, &str), rounded: &str) -> String {
     format!(
         "{function} float from_brain(u16 h) {{ return {to_float}((u32)h << 16); }}
 {function} u16 to_brain(float f) {{
-  u32 b = {to_bits}(f);
+{rounded}  u32 b = {to_bits}(f);
   return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }}
 "

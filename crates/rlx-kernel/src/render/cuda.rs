@@ -23,6 +23,12 @@ const CUDA: &str = r#"__device__ __forceinline__ float from_half(u16 h) { float 
 __device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 "#;
 
+/// Rounding to brain precision by the instruction that there is since sm_80. What it makes of NaN is NaN, too, with other bits.
+const CUDA_BRAIN: &str = r#"#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  u16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h;
+#endif
+"#;
+
 /// Half precision by the compiler's own type. HIP's conversions to integers are plain casts, which say nothing about values out
 /// of range; these saturate and take NaN to 0 as CUDA's do.
 const HIP: &str = r#"__device__ __forceinline__ float from_half(u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
@@ -49,7 +55,7 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
     // neighbours together, it is told how few are enough: then it reads all that an iteration multiplies first.
     let enough = (ENOUGH / kernel.workgroup).max(1);
     let workgroups = if c_wide::are_read_in_loops(kernel) { format!(", {enough}") } else { String::new() };
-    write(kernel, entry, (CUDA, &workgroups))
+    write(kernel, entry, &cuda_prelude(), &workgroups)
 }
 
 /// The kernel in HIP C; as [`cuda`].
@@ -57,21 +63,21 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
 /// # Errors
 /// As [`cuda`].
 pub fn hip(kernel: &Kernel, entry: &str) -> Result<String> {
-    write(kernel, entry, (HIP, ""))
+    write(kernel, entry, &hip_prelude(), "")
 }
 
 /// What stands before kernels in CUDA C: names of types, conversions of half and brain precision.
 pub fn cuda_prelude() -> String {
-    prelude(CUDA)
+    prelude(CUDA, CUDA_BRAIN)
 }
 
 /// What stands before kernels in HIP C, the conversions from floats to integers among it.
 pub fn hip_prelude() -> String {
-    prelude(HIP)
+    prelude(HIP, "")
 }
 
-fn prelude(conversions: &str) -> String {
-    format!("{TYPES}{conversions}{}", c::brain(FUNCTION, "__uint_as_float", "__float_as_uint"))
+fn prelude(conversions: &str, rounded: &str) -> String {
+    format!("{TYPES}{conversions}{}", c::brain(FUNCTION, ("__uint_as_float", "__float_as_uint"), rounded))
 }
 
 /// The statements of a kernel in CUDA C with its variables declared before, for code that has its buffers as `b0`, … and its uniforms as `u`. The
@@ -89,9 +95,9 @@ pub fn cuda_element(dtype: DType) -> Option<&'static str> {
 }
 
 /// A kernel with these conversions of half precision; what is said of how many workgroups run at once stands behind the number of its invocations.
-fn write(kernel: &Kernel, entry: &str, (conversions, workgroups): (&str, &str)) -> Result<String> {
+fn write(kernel: &Kernel, entry: &str, prelude: &str, workgroups: &str) -> Result<String> {
     let wide = c_wide::prelude(kernel, FUNCTION, "");
-    let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), prelude(conversions));
+    let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), prelude);
     let _ = write!(
         out,
         "extern \"C\" __global__ void __launch_bounds__({}{workgroups}) {entry}(const int* __restrict__ u",

@@ -73,7 +73,7 @@ pub fn msl(kernel: &Kernel, entry: &str) -> Result<String> {
 
 /// What stands before kernels: pragmas, names of types, conversions.
 pub fn msl_prelude() -> String {
-    format!("{PRELUDE}{}", c::brain("inline", "as_type<float>", "as_type<u32>"))
+    format!("{PRELUDE}{}", c::brain("inline", ("as_type<float>", "as_type<u32>"), ""))
 }
 
 /// The statements of a kernel with its variables declared before, for code that has its buffers as `b0`, … and its uniforms as `u`. The
