@@ -1,24 +1,20 @@
-//! Window: convolutions and pooling.
+//! Window: convolutions, and what they have in common with pooling ([`super::pool`]).
 //!
 //! A convolution is a matmul after an index map: for each image and group, the weights
 //! `[channels out, channels in × taps]` times the input's elements `[channels in × taps, positions]` that each
 //! tap falls on, 0 outside. The map is computed as the strips are loaded; no copy of the input is made.
-//! Pooling and the transposed convolution are done by one invocation for each result element.
+//! The transposed convolution is done by one invocation for each result element.
 
-use rlx_ir::op::{DataFormat, PoolKind, ReduceOp};
+use rlx_ir::op::DataFormat;
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
 use super::gemm::{Gemm, GemmVariant, Operands};
-use super::reduce::Combine;
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::{Const, Ty, Value};
 
-/// Invocations of a workgroup that pools.
-const WORKGROUP: u32 = 64;
-
 /// How a window moves, as values.
-struct Slides {
+pub(super) struct Slides {
     strides: Vec<Value>,
     dilations: Vec<Value>,
     before: Vec<Value>,
@@ -26,7 +22,7 @@ struct Slides {
 
 impl Slides {
     /// Small numbers are part of the kernel.
-    fn new(cx: &mut Cx<'_>, strides: &[usize], dilations: &[usize], pads: &[usize]) -> Self {
+    pub(super) fn new(cx: &mut Cx<'_>, strides: &[usize], dilations: &[usize], pads: &[usize]) -> Self {
         let mut sizes = |name: &str, list: &[usize]| -> Vec<Value> {
             list.iter().map(|&v| cx.window_size(name, Extent::Const(v as i64))).collect()
         };
@@ -39,7 +35,7 @@ impl Slides {
     }
 
     /// Where `tap` of window `out` is along spatial dimension `i`.
-    fn position(&self, cx: &mut Cx<'_>, i: usize, out: Value, tap: Value) -> Value {
+    pub(super) fn position(&self, cx: &mut Cx<'_>, i: usize, out: Value, tap: Value) -> Value {
         let (p, q) = (cx.b.mul(out, self.strides[i]), cx.b.mul(tap, self.dilations[i]));
         let sum = cx.b.add(p, q);
         cx.b.sub(sum, self.before[i])
@@ -47,7 +43,7 @@ impl Slides {
 }
 
 /// `[n, c, spatial…]` or `[n, spatial…, c]`.
-fn arrange(format: DataFormat, n: Value, c: Value, spatial: &[Value]) -> Vec<Value> {
+pub(super) fn arrange(format: DataFormat, n: Value, c: Value, spatial: &[Value]) -> Vec<Value> {
     let mut index = vec![n];
     if format == DataFormat::ChannelsFirst {
         index.push(c);
@@ -59,7 +55,7 @@ fn arrange(format: DataFormat, n: Value, c: Value, spatial: &[Value]) -> Vec<Val
     index
 }
 
-fn spatial_dims(step: &StepDesc, node: NodeId, format: DataFormat) -> Vec<Extent> {
+pub(super) fn spatial_dims(step: &StepDesc, node: NodeId, format: DataFormat) -> Vec<Extent> {
     let dims = step.graph.shape(node).dims();
     let first = format.first_spatial_axis();
     dims[first..first + dims.len() - 2].iter().map(|d| d.extent()).collect()
@@ -67,7 +63,7 @@ fn spatial_dims(step: &StepDesc, node: NodeId, format: DataFormat) -> Vec<Extent
 
 impl Cx<'_> {
     /// Whether every position is within its dimension.
-    fn within(&mut self, positions: &[Value], dims: &[Value]) -> Value {
+    pub(super) fn within(&mut self, positions: &[Value], dims: &[Value]) -> Value {
         let mut all = self.b.constant(Const::bool(true));
         let zero = self.b.int(0);
         for (&p, &d) in positions.iter().zip(dims) {
@@ -220,69 +216,4 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> S
     };
     let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, wide: None, finish: &mut finish };
     gemm.launch(cx, variant, operands).map(|launch| vec![launch])
-}
-
-/// Makes the kernel of a body around [`Op::Pool`].
-///
-/// # Errors
-/// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn pool(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
-    let Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, format, .. } = &anchor.op
-    else {
-        return reject("not a Pool");
-    };
-    let (x, format, spatial) = (anchor.inputs[0], *format, kernel.len());
-    let op = match kind {
-        PoolKind::Max => ReduceOp::Max,
-        PoolKind::Average => ReduceOp::Mean,
-        other => return reject(format!("{other} pooling")),
-    };
-    let combine = Combine::new(op, anchor.shape.dtype())?;
-    let mut cx = Cx::new(&format!("pool.{}", step.name), WORKGROUP, step);
-    let space = cx.result_space()?;
-    let dims = cx.sizes("dim", &space);
-    let slides = Slides::new(&mut cx, strides, dilations, pads);
-    let size = cx.sizes("size", &spatial_dims(step, x, format));
-    let taps: Vec<Extent> = kernel.iter().map(|&k| Extent::Const(k as i64)).collect();
-    let taps = cx.sizes("kernel", &taps);
-    let after: Vec<Extent> = pads[spatial..].iter().map(|&p| Extent::Const(p as i64)).collect();
-    let after = cx.sizes("pad_after", &after);
-    let padded: Vec<Value> = (0..spatial).map(|i| cx.b.add(size[i], after[i])).collect();
-    let n = dims.iter().fold(cx.b.int(1), |n, &d| cx.b.mul(n, d));
-    let i = cx.b.global_id();
-    let inside = cx.b.lt(i, n);
-    let (channel_axis, first) = (format.channel_axis(space.len()), format.first_spatial_axis());
-    cx.if_then(inside, |cx| {
-        let index = cx.unflatten(i, &dims);
-        let identity = combine.identity(&mut cx.b);
-        let zero = cx.b.int(0);
-        let (total, count) = (cx.b.var(identity), cx.b.var(zero));
-        cx.for_space(&taps, &mut |cx, tap| {
-            let at: Vec<Value> =
-                (0..spatial).map(|k| slides.position(cx, k, index[first + k], tap[k])).collect();
-            let from = arrange(format, index[0], index[channel_axis], &at);
-            let mut counts = cx.b.constant(Const::bool(true));
-            for (&p, &end) in at.iter().zip(&padded) {
-                let before_end = cx.b.lt(p, end);
-                counts = cx.b.and(counts, before_end);
-            }
-            let inside = cx.within(&at, &size);
-            let counts = if *count_include_pad { counts } else { inside };
-            let (now, more) = (cx.b.get(count), cx.b.convert(Ty::I32, counts));
-            let next = cx.b.add(now, more);
-            cx.b.set(count, next);
-            cx.if_then(inside, |cx| {
-                let v = cx.element(x, &from)?;
-                combine.accumulate(&mut cx.b, total, v);
-                Ok(())
-            })
-        })?;
-        let (total, count, one) = (cx.b.get(total), cx.b.get(count), cx.b.int(1));
-        let count = cx.b.max(count, one);
-        let v = combine.finish(&mut cx.b, total, count);
-        cx.bind(anchor.id, &index, v);
-        cx.store_results(&index)
-    })?;
-    let elements = space.iter().fold(Extent::Const(1), |n, &d| n * d);
-    Ok(vec![cx.finish(elements.ceil_div(i64::from(WORKGROUP)))])
 }

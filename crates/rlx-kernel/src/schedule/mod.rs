@@ -38,6 +38,7 @@ mod matmul_operand;
 mod matmul_parts;
 mod neighbours;
 pub(crate) mod packed;
+mod pool;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
@@ -260,7 +261,7 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
         (Op::MatMulBlocks, Variant::Gemm(gemm, _)) => matmul_blocks::schedule(step, anchor, gemm),
         (Op::Conv { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv(step, anchor, gemm),
         (Op::ConvTranspose { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv_transpose(step, anchor, gemm),
-        (Op::Pool { .. }, _) => conv_pool::pool(step, anchor),
+        (Op::Pool { .. }, Variant::Map(spread)) => pool::schedule(step, anchor, spread),
         (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
         (Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => {
             let lanes = if let Variant::Rows(lanes) = variant { lanes } else { rows::FEW };

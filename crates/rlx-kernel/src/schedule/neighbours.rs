@@ -137,7 +137,7 @@ pub(super) fn together(
 }
 
 /// The index of the element that is `away` behind another one.
-fn neighbour(cx: &mut Cx<'_>, first: &[Value], away: usize) -> Vec<Value> {
+pub(super) fn neighbour(cx: &mut Cx<'_>, first: &[Value], away: usize) -> Vec<Value> {
     let mut index = first.to_vec();
     if let Some(last) = index.last_mut() {
         let away = cx.b.int(away as i32);

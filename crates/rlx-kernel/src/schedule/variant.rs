@@ -10,7 +10,7 @@ use rlx_ir::Op;
 
 use super::gemm::{self, GemmVariant};
 use super::map::{self, Each, Spread};
-use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks, rows};
+use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks, pool, rows};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
 
@@ -97,6 +97,10 @@ pub fn variants(step: &StepDesc, is_processor: bool) -> Scheduled<Vec<Variant>> 
             } else {
                 vec![Variant::Only]
             });
+        }
+        Op::Pool { .. } => {
+            let spreads = pool::spreads(step, anchor, is_processor);
+            return Ok(spreads.into_iter().map(Variant::Map).collect());
         }
         _ => return Ok(vec![Variant::Only]),
     };
