@@ -215,6 +215,10 @@ functions! {
     encode = "cuTensorMapEncodeTiled", "-" (
         map: *mut c_void, dtype: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64,
         box_sizes: *const u32, steps: *const u32, interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    encode_windows = "cuTensorMapEncodeIm2col", "-" (
+        map: *mut c_void, dtype: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64,
+        lower: *const c_int, upper: *const c_int, channels: c_uint, places: c_uint, steps: *const u32, interleave: c_int,
+        swizzle: c_int, promotion: c_int, fill: c_int);
 }
 
 functions! {

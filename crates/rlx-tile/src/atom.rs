@@ -162,6 +162,9 @@ impl Lanes {
     }
 }
 
+/// Lanes of NVIDIA's warps that have one row of an instruction's sums, two neighbours each.
+pub const QUAD: u32 = 4;
+
 /// How lanes come to their elements of a block of an operand.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Loading {

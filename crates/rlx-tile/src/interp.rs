@@ -18,6 +18,7 @@ mod global;
 mod groups;
 mod lookups;
 mod shared;
+mod stores;
 mod windows;
 
 use std::collections::{BTreeMap, HashSet};
@@ -29,6 +30,7 @@ use crate::ir::{Begin, Below, Coord, Counter, Index, Program, Size, Stage, Stmt,
 use fragments::Warp;
 use global::Fetched;
 use shared::{Chunks, Step};
+use stores::Store;
 
 /// The number of workgroups of a dispatch with these uniforms; 0 where a size is not positive.
 pub fn workgroups(program: &Program, uniforms: &[i32]) -> u64 {
@@ -263,7 +265,11 @@ impl<'a> Group<'a> {
             Stmt::Mma { sum, left, right } => {
                 self.warps.iter_mut().try_for_each(|w| w.mma(self.p, *sum, *left, *right))?;
             }
-            Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
+            // What is fetched ahead is read by the statements that use it.
+            Stmt::Prefetch { .. } => {}
+            Stmt::Store { to, from, row, col, with, map } => {
+                self.store(Store { to: *to, from: *from, with, map: map.as_ref() }, (row, col))?;
+            }
             Stmt::For { counter, extent, below, step, body } => {
                 let steps = (self.extent(*extent, *below).max(0) as u64).div_ceil(u64::from(*step));
                 let first = self.firsts.get(counter).copied().map_or(0, u64::from);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl};
 
-use crate::atom::{Arch, Atom, Loading};
+use crate::atom::{Arch, Atom, Loading, QUAD};
 use crate::beside::{Beside, Span};
 use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
@@ -357,8 +357,23 @@ pub enum Stmt {
         row: Index,
         /// The first column.
         col: Index,
+        /// Numbers that the body is given beside an element. They may be those that the element is stored over.
+        with: Vec<Beside>,
         /// What becomes of an element before (the epilogue).
         map: Option<Scalar>,
+    },
+    /// Says that the warp will read so many rows and columns of a view: their memory is on its way to the caches meanwhile. It changes nothing else.
+    Prefetch {
+        /// Which view.
+        from: View,
+        /// The first row.
+        row: Index,
+        /// The first column.
+        col: Index,
+        /// How many rows.
+        rows: u32,
+        /// How many columns.
+        cols: u32,
     },
     /// Repeats a list `⌈extent / step⌉` times, or until what it is bounded by.
     For {
@@ -485,16 +500,31 @@ impl Program {
 
     /// Whether a body reads what is in this buffer, which the program writes: an element is then stored over what its own body read.
     pub fn reads_over(&self, buffer: Buffer) -> bool {
-        fn reads(body: &[Stmt], buffer: Buffer) -> bool {
+        fn reads(p: &Program, body: &[Stmt], buffer: Buffer) -> bool {
+            let of_body = |map: &Option<Scalar>| map.as_ref().is_some_and(|map| map.reads(buffer));
             body.iter().any(|stmt| match stmt {
-                Stmt::Store { map: Some(map), .. } | Stmt::Each { map, .. } => map.reads(buffer),
-                Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => reads(body, buffer),
-                Stmt::Roles { producer, consumers } => reads(producer, buffer) || reads(consumers, buffer),
+                Stmt::Store { map, with, .. } => {
+                    of_body(map) || with.iter().any(|b| p.view(b.view).buffer == buffer)
+                }
+                Stmt::Each { map, .. } => map.reads(buffer),
+                Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => reads(p, body, buffer),
+                Stmt::Roles { producer, consumers } => {
+                    reads(p, producer, buffer) || reads(p, consumers, buffer)
+                }
                 _ => false,
             })
         }
         let written = self.buffers.get(buffer.index()).is_some_and(|b| b.access != Access::Read);
-        written && reads(&self.body, buffer)
+        written && reads(self, &self.body, buffer)
+    }
+
+    /// Whether lanes exchange sums before they are stored, so that each has [`CHUNK`] neighbours of a row: where an instruction deals two of them to each of four lanes,
+    /// and elements of 16 bits are written at least four at once.
+    pub fn stores_chunks(&self, to: View, from: Fragment) -> bool {
+        let view = self.view(to);
+        let dealt = self.atom().is_some_and(|atom| atom.loading == Loading::Dealt);
+        let whole = self.fragment(from).cols.is_multiple_of(CHUNK * QUAD);
+        dealt && whole && self.view_dtype(to).bits() == 16 && view.vector >= CHUNK / 2
     }
 
     /// The loops with windows.

@@ -10,11 +10,22 @@
 //! ```
 //!
 //! What is beyond a size arrives as 0. A dimension of the batch along which the view repeats (a stride of 0) has a size of 1, and its index there is 0.
+//!
+//! A view of windows ([`crate::window`]) has a map of the image instead (`cuTensorMapEncodeIm2col`): its dimensions are channels, those along which the
+//! window slides, the last of them first, and images. A copy is given the first place, a tap, and the first of its channels; the copy engine finds the places behind the
+//! first one, in the order of the view's rows, and fills with 0 what is beside the image. What it walks is a *bounding box*, whose corners are relative to those of the image:
+//!
+//! ```text
+//! images [2, 9, 9, 64], a window of 3×3 with stride 2 and a border of 1    sizes [64, 9, 9, 2], corners -1 and -1, steps 2, places 5×5
+//! row 7 = place (1, 2) of image 0, tap (0, 2)                              copied from [0, 3, 1, 0], with offsets 2 and 0
+//! ```
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
 
+use crate::group::ROW;
 use crate::ir::{Program, Size, View, ViewDecl};
 use crate::layout::CHUNK_BYTES;
+use crate::window::{Slide, Window};
 
 /// A tensor map, by its number in a program's maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,8 +58,45 @@ pub struct BoundMap {
     pub sizes: Vec<u64>,
     /// Bytes from index to index of all dimensions but the innermost: multiples of 16, at least 16.
     pub strides: Vec<u64>,
-    /// The sizes of a box, in elements.
+    /// The sizes of a box, in elements; of windows channels and places.
     pub box_sizes: Vec<u32>,
+    /// How windows slide, where it is a map of an image: along its dimensions between channels and images.
+    pub window: Vec<BoundAxis>,
+}
+
+/// How a window slides along a dimension of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundAxis {
+    /// Where the bounding box begins, relative to the image's first element.
+    pub lower: i32,
+    /// Where it ends, relative to the image's last element.
+    pub upper: i32,
+    /// Elements from place to place.
+    pub step: u32,
+}
+
+impl BoundAxis {
+    /// The axis of a window over an image of `size` elements with so many places.
+    pub fn new(slide: &Slide, size: i64, places: i64) -> Self {
+        let lower = -i64::from(slide.before);
+        let upper = (places.max(1) - 1) * i64::from(slide.stride) + 1 + lower - size.max(1);
+        let corner = |n: i64| n.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        BoundAxis { lower: corner(lower), upper: corner(upper), step: slide.stride }
+    }
+
+    /// Whether the numbers of a window are among those that maps have, which slides along so many dimensions: the documentation of `cuTensorMapEncodeIm2col`, and of
+    /// the copy's offsets in the PTX ISA.
+    pub fn is_mapped(&self, slide: &Slide, axes: usize) -> bool {
+        let (corners, offsets) = match axes {
+            1 => (-32_768..=32_767, 65_535),
+            2 => (-128..=127, 255),
+            _ => (-16..=15, 31),
+        };
+        corners.contains(&self.lower)
+            && corners.contains(&self.upper)
+            && (1..=8).contains(&self.step)
+            && u64::from(slide.taps.saturating_sub(1)) * u64::from(slide.dilation) <= offsets
+    }
 }
 
 impl Program {
@@ -74,6 +122,9 @@ impl MapDecl {
             .ok_or_else(|| wrong("the view is not declared".to_owned()))?;
         let buffer = view.buffer.index();
         let decl = program.buffers.get(buffer).ok_or_else(|| wrong("no such buffer".to_owned()))?;
+        if let Some(window) = &view.window {
+            return self.bound_window(view, window, decl.dtype, uniforms).map_err(wrong);
+        }
         let number = |size: Size| match size {
             Size::Const(n) => Ok(i64::from(n)),
             Size::Uniform(i) => uniforms
@@ -110,6 +161,56 @@ impl MapDecl {
         }
         let mut box_sizes = vec![self.cols, self.rows];
         box_sizes.resize(sizes.len(), 1);
-        Ok(BoundMap { buffer, base, dtype: decl.dtype, sizes, strides, box_sizes })
+        Ok(BoundMap { buffer, base, dtype: decl.dtype, sizes, strides, box_sizes, window: Vec::new() })
+    }
+
+    /// The map of the images of windows.
+    fn bound_window(
+        &self,
+        view: &ViewDecl,
+        window: &Window,
+        dtype: DType,
+        uniforms: &[i32],
+    ) -> std::result::Result<BoundMap, String> {
+        let number = |size: Size| match size {
+            Size::Const(n) => Ok(i64::from(n)),
+            Size::Uniform(i) => {
+                uniforms.get(i as usize).map(|&n| i64::from(n)).ok_or_else(|| format!("u{i} has no value"))
+            }
+            Size::Part { .. } => Err("a size that is divided".to_owned()),
+        };
+        let bytes = dtype.bits() as i64 / 8;
+        let aligned = |elements: i64| elements * bytes % i64::from(CHUNK_BYTES) == 0;
+        let (base, channels) = (number(view.base)?, number(window.channels)?);
+        if base < 0 || !aligned(base) || channels < 1 || channels % i64::from(ROW) != 0 {
+            return Err(format!("images that begin at element {base}, of {channels} channels"));
+        }
+        let (mut sizes, mut steps, mut axes, mut places) = (vec![channels as u64], Vec::new(), Vec::new(), 1);
+        for axis in window.axes.iter().rev() {
+            let (size, of_axis) = (number(axis.size)?, number(axis.places)?);
+            let bound = BoundAxis::new(&axis.slide, size, of_axis);
+            if !bound.is_mapped(&axis.slide, window.axes.len()) {
+                return Err(format!("windows that no map has: {bound:?}"));
+            }
+            sizes.push(size.max(1) as u64);
+            steps.push(number(axis.step)?);
+            axes.push(bound);
+            places *= of_axis.max(1);
+        }
+        let images = (number(view.rows)?.max(1) + places - 1) / places;
+        sizes.push(images as u64);
+        steps.push(number(view.row_stride)?);
+        // Of a dimension that has one index the stride does not matter, but must be one.
+        let (mut strides, mut any) = (Vec::new(), channels as u64 * bytes as u64);
+        for (&size, step) in sizes[1..].iter().zip(steps) {
+            if size > 1 && (step <= 0 || !aligned(step)) {
+                return Err(format!("{size} indices that are {step} elements apart"));
+            }
+            let stride = if size > 1 { step as u64 * bytes as u64 } else { any };
+            strides.push(stride);
+            any = stride.saturating_mul(size);
+        }
+        let (buffer, box_sizes) = (view.buffer.index(), vec![self.cols, self.rows]);
+        Ok(BoundMap { buffer, base, dtype, sizes, strides, box_sizes, window: axes })
     }
 }

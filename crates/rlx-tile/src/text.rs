@@ -256,9 +256,12 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             writeln!(f, "load f{} = t{}[{stage}][{row}, {col}]{order}{sums}", to.0, from.0)
         }
         Stmt::Mma { sum, left, right } => writeln!(f, "mma f{} += f{} f{}", sum.0, left.0, right.0),
-        Stmt::Store { to, from, row, col, map } => {
-            write!(f, "store g{}[{row}, {col}] = f{}", to.0, from.0)?;
+        Stmt::Store { to, from, row, col, with: beside, map } => {
+            write!(f, "store g{}[{row}, {col}] = f{}{}", to.0, from.0, with(beside))?;
             write_map(f, map.as_ref(), depth)
+        }
+        Stmt::Prefetch { from, row, col, rows, cols } => {
+            writeln!(f, "prefetch g{}[{row}, {col}] {rows}x{cols}", from.0)
         }
         Stmt::For { counter, extent, below, step, body } => {
             writeln!(f, "for c{} in {extent}{} step {step} {{", counter.0, bound(*below))?;
@@ -297,8 +300,8 @@ fn bound(below: Option<Below>) -> String {
     below.map_or_else(String::new, of)
 }
 
-/// What a copy reads beside its elements.
-fn with(c: &Copy) -> String {
+/// What is read beside elements.
+fn with(beside: &[Beside]) -> String {
     let of = |(i, b): (usize, &Beside)| {
         let span = match b.span {
             Span::One => String::new(),
@@ -307,7 +310,7 @@ fn with(c: &Copy) -> String {
         };
         format!("{}g{}{span}", if i == 0 { " with " } else { ", " }, b.view.0)
     };
-    c.with.iter().enumerate().map(of).collect()
+    beside.iter().enumerate().map(of).collect()
 }
 
 /// The tiles of a list that are copied with something beside it, and that.
@@ -325,13 +328,13 @@ fn tiles_with(stmts: &[Stmt], found: &mut BTreeSet<String>) {
             _ => continue,
         };
         for c in copies.iter().filter(|c| !c.with.is_empty()) {
-            found.insert(format!("  t{} from g{}{}\n", c.to.0, c.from.0, with(c)));
+            found.insert(format!("  t{} from g{}{}\n", c.to.0, c.from.0, with(&c.with)));
         }
     }
 }
 
 fn write_copy(f: &mut dyn Write, verb: &str, c: &Copy, depth: usize) -> fmt::Result {
-    write!(f, "{verb} t{}[{}] = g{}[{}, {}]{}", c.to.0, c.stage, c.from.0, c.row, c.col, with(c))?;
+    write!(f, "{verb} t{}[{}] = g{}[{}, {}]{}", c.to.0, c.stage, c.from.0, c.row, c.col, with(&c.with))?;
     write_map(f, c.map.as_ref(), depth)
 }
 

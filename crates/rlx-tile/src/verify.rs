@@ -19,6 +19,7 @@ use rlx_kernel::ir::{Access, Buffer, Inst, Stmt as KernelStmt};
 
 pub(crate) use declared::is_unpacked;
 
+use crate::beside::Beside;
 use crate::ir::{Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -206,7 +207,10 @@ impl Verifier<'_> {
                 self.load(*to, *from, *stage, (row, col), *depth_rows)
             }
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
-            Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref()),
+            Stmt::Prefetch { from, row, col, rows, cols } => self.prefetch(*from, (row, col), *rows, *cols),
+            Stmt::Store { to, from, row, col, with, map } => {
+                self.store(*to, *from, (row, col), (with, map.as_ref()))
+            }
             Stmt::For { counter, extent, below, step, body } => {
                 self.below(&format!("loop c{}", counter.0), *extent, *below)?;
                 self.repeat(*counter, *extent, *step, body)
@@ -340,7 +344,13 @@ impl Verifier<'_> {
         })
     }
 
-    fn store(&self, to: View, from: Fragment, at: (&Index, &Index), map: Option<&Scalar>) -> Checked {
+    fn store(
+        &self,
+        to: View,
+        from: Fragment,
+        at: (&Index, &Index),
+        (with, map): (&[Beside], Option<&Scalar>),
+    ) -> Checked {
         let here = format!("store g{}", to.0);
         self.known_view(&here, to)?;
         self.role(&here, from, Role::Sum)?;
@@ -353,8 +363,25 @@ impl Verifier<'_> {
         })?;
         self.position(&here, at.0, true, 1)?;
         self.position(&here, at.1, true, view.vector)?;
-        self.body_beside(&here, map, 0)?;
+        for beside in with {
+            self.beside(&here, to, beside)?;
+            self.beside_sums(&here, to, beside)?;
+        }
+        self.body_beside(&here, map, with.len())?;
         self.body(&here, map, Some(view.buffer))
+    }
+
+    fn prefetch(&self, from: View, at: (&Index, &Index), rows: u32, cols: u32) -> Checked {
+        let here = format!("prefetch g{}", from.0);
+        self.known_view(&here, from)?;
+        let view = self.p.view(from);
+        must(view.window.is_none() && view.lookup.is_none() && view.heads.is_none(), &here, || {
+            Rule::Access("rows that are not plain are not fetched ahead".to_owned())
+        })?;
+        let sized = (1..=256).contains(&rows) && (1..=256).contains(&cols);
+        must(sized, &here, || Rule::Operand("1 to 256 rows and columns are fetched ahead".to_owned()))?;
+        self.position(&here, at.0, true, 1)?;
+        self.position(&here, at.1, true, 1)
     }
 
     /// The body of a copy or a store, which is given so many numbers beside the element.

@@ -158,11 +158,22 @@ fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
             1 => *left = fragment,
             _ => *right = fragment,
         },
-        Stmt::Store { to, from, row, col, .. } => match g.int(0..=3) {
+        Stmt::Prefetch { from, row, col, rows, cols } => match g.int(0..=4) {
+            0 => *from = View(g.int(0..=5) as u32),
+            1 => *rows = number(g),
+            2 => *cols = number(g),
+            3 => damage_index(g, row),
+            _ => damage_index(g, col),
+        },
+        Stmt::Store { to, from, row, col, with, .. } => match g.int(0..=4) {
             0 => *to = View(g.int(0..=4) as u32),
             1 => *from = fragment,
             2 => damage_index(g, row),
-            _ => damage_index(g, col),
+            3 => damage_index(g, col),
+            _ => match with.first_mut() {
+                Some(beside) if g.chance(0.7) => beside.view = View(g.int(0..=5) as u32),
+                _ => with.push(Beside { view: View(g.int(0..=5) as u32), span: Span::One }),
+            },
         },
         Stmt::For { counter, extent, below, step, body } => match g.int(0..=6) {
             3 => *below = damaged_bound(g),

@@ -303,7 +303,7 @@ fn what_tensor_copies_cannot_take_is_unsupported() {
     assert_eq!(matmul(Arch::Sm90a, &plain(), &tiling).unwrap().arch, Arch::Sm90a);
     assert!(matmul(Arch::Sm80, &plain(), &tiling).is_err());
     let names = group_tilings().into_iter().chain(tilings(Arch::Sm80)).map(|t| t.name());
-    assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 11);
+    assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 12);
 }
 
 /// So many bytes under way hide the latency of an H100's memory: its bandwidth times about a microsecond, divided by its multiprocessors.

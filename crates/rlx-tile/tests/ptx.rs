@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::Case;
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
 use common::convs::ConvCase;
 use common::groups;
 use common::prologue::PrologueCase;
-use common::{Case, Map};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
 use rlx_ir::testing::{AttentionShape, Gen};
 use rlx_kernel::interp::Pools;
 use rlx_ptx::{Launch, Memory, Module, TensorMap, run};
 use rlx_tile::render::source;
-use rlx_tile::schedule::{AttentionTiling, Matmul, tilings};
+use rlx_tile::schedule::{AttentionTiling, Matmul, Tiling, tilings};
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, interp};
 
@@ -64,7 +64,9 @@ fn compare(program: &Program, ptx: &str, uniforms: &[i32], (before, after): (Poo
     for map in program.maps() {
         let map = map.bound(program, uniforms).unwrap_or_else(|e| panic!("{e}\n{what}"));
         let address = buffers[map.buffer] + 2 * map.base as u64;
-        let map = TensorMap { address, sizes: map.sizes, strides: map.strides, box_sizes: map.box_sizes };
+        let window = map.window.iter().map(|axis| (axis.lower, axis.upper, axis.step)).collect();
+        let map =
+            TensorMap { address, sizes: map.sizes, strides: map.strides, box_sizes: map.box_sizes, window };
         parameters.push(memory.allocate(map.encoded()));
     }
     parameters.extend(buffers);
@@ -144,6 +146,37 @@ fn nvrtc_of_convolutions_for_sm_75_means_what_is_interpreted() {
 #[test]
 fn nvrtc_of_convolutions_for_sm_80_means_what_is_interpreted() {
     random_convolutions_run(Arch::Sm80);
+}
+
+#[test]
+fn nvrtc_of_convolutions_for_sm_90a_means_what_is_interpreted() {
+    let cases: Vec<(ConvCase, Program)> = (0..CASES / 2)
+        .map(|seed| {
+            let case = ConvCase::random_of_groups(&mut Gen::new(2700 + seed));
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(Arch::Sm90a, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        check_conv(case, program, &ptx);
+    }
+}
+
+/// A window of 3×3 with a border and a stride over two images, whose places the copy engine finds.
+#[test]
+fn committed_ptx_of_a_convolution_by_groups_means_what_is_interpreted() {
+    let slide = Slide { taps: 3, stride: 2, dilation: 1, before: 1 };
+    let tiling = Tiling { stages: 3, ..groups::smallest() };
+    let sizes = ([2, 1, 64, 24], vec![17, 15], vec![1; 2]);
+    let of = (Arch::Sm90a, DType::BF16, tiling);
+    let case = ConvCase::of(&mut Gen::new(3), of, vec![slide; 2], sizes, (8, DType::BF16, false));
+    let program = case.program();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/conv_sm_90a_bf16.ptx");
+    let ptx = committed(Arch::Sm90a, &program, &path);
+    check_conv(&case, &program, &ptx);
+    assert!(ptx.contains(".im2col."));
 }
 
 /// A window of 3×3 with a border and a stride, in two groups, by the smallest tiling.
@@ -330,11 +363,7 @@ fn small(arch: Arch, dtype: DType) -> Case {
     let tiling = *tilings(arch).last().unwrap();
     let mut g = Gen::new(5);
     let mut case = Case::of(&mut g, arch, tiling, Matmul::new(dtype), (40, 48, 40), Vec::new());
-    (case.what.left_map, case.what.right_map, case.what.epilogue) = (None, None, None);
-    (case.prologues, case.epilogue) = ([Map::None; 2], Map::None);
-    // The bodies' buffers are gone, too.
-    case.what.buffers.clear();
-    case.values.truncate(3);
+    case.clear_bodies();
     case
 }
 

@@ -273,6 +273,15 @@ exports! {
         let modes = [interleave, swizzle, promotion, fill];
         tensor_maps::encode(to, (dtype, rank), address, (sizes, strides), (boxes, steps), modes)
     });
+    [Cuda cuTensorMapEncodeIm2col] (
+        to: *mut c_void, dtype: c_int, rank: c_uint, address: *mut c_void, sizes: *const u64, strides: *const u64,
+        lower: *const c_int, upper: *const c_int, channels: c_uint, places: c_uint, steps: *const u32, interleave: c_int,
+        swizzle: c_int, promotion: c_int, fill: c_int
+    ) |vendor| here(vendor, |_| {
+        let modes = [interleave, swizzle, promotion, fill];
+        let (lists, what) = ((lower, upper), (channels, places, steps));
+        tensor_maps::encode_windows(to, (dtype, rank), address, (sizes, strides), lists, what, modes)
+    });
     [Cuda cuEventElapsedTime, Hip hipEventElapsedTime] (to: *mut f32, from: Handle, until: Handle) |vendor|
         here(vendor, |context| give(to, context.elapsed(id(from), id(until))?));
     [Cuda cuEventRecord, Hip hipEventRecord] (event: Handle, stream: Handle) |vendor| here(vendor, |context| {

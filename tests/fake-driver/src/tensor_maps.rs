@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use rlx_ir::DType;
-use rlx_tile::tensor_map::{BoundMap, MOST_DIMS};
+use rlx_tile::tensor_map::{BoundAxis, BoundMap, MOST_DIMS};
 
 use crate::world::{Outcome, code, reject};
 
@@ -22,6 +22,8 @@ struct Fields<'f> {
     sizes: &'f [u64],
     strides: &'f [u64],
     boxes: &'f [u32],
+    /// Corners and step of each dimension that windows slide along.
+    window: &'f [BoundAxis],
 }
 
 impl Fields<'_> {
@@ -37,6 +39,10 @@ impl Fields<'_> {
         for (i, &size) in self.boxes.iter().enumerate() {
             words[2 + 2 * MOST_DIMS + i / 4] |= u64::from(size) << (i % 4 * 16);
         }
+        for (i, axis) in self.window.iter().enumerate() {
+            let corners = u64::from(axis.lower as u16) | u64::from(axis.upper as u16) << 16;
+            words[13 + i] = corners | u64::from(axis.step) << 32 | 1 << 63;
+        }
         words
     }
 }
@@ -45,7 +51,8 @@ impl Fields<'_> {
 pub fn expected(map: &BoundMap, buffer: u64) -> Words {
     let dtype = if map.dtype == DType::BF16 { 9 } else { 6 };
     let address = buffer + map.base as u64 * 2;
-    Fields { dtype, address, sizes: &map.sizes, strides: &map.strides, boxes: &map.box_sizes }.words()
+    let BoundMap { sizes, strides, box_sizes: boxes, window, .. } = map;
+    Fields { dtype, address, sizes, strides, boxes, window }.words()
 }
 
 /// The numbers of a list of the caller's.
@@ -85,7 +92,55 @@ pub fn encode(
     if !boxes.iter().zip(steps).all(is_box) || boxes[0] * 2 != 128 || modes != [0, 3, 3, 0] {
         return wrong(format!("boxes of {boxes:?}, modes {modes:?}"));
     }
-    let words = Fields { dtype, address, sizes, strides, boxes }.words();
+    let words = Fields { dtype, address, sizes, strides, boxes, window: &[] }.words();
+    // SAFETY: 128 bytes of the caller's, aligned as checked above.
+    unsafe { to.cast::<Words>().write(words) };
+    Ok(())
+}
+
+/// `cuTensorMapEncodeIm2col` of elements of 16 bits, of images that windows slide over along one to three dimensions.
+pub fn encode_windows(
+    to: *mut c_void,
+    (dtype, rank): (c_int, c_uint),
+    address: *mut c_void,
+    (sizes, strides): (*const u64, *const u64),
+    (lower, upper): (*const c_int, *const c_int),
+    (channels, places, steps): (c_uint, c_uint, *const u32),
+    modes: [c_int; 4],
+) -> Outcome<()> {
+    let wrong = |what: String| reject(code::INVALID_VALUE, format!("a tensor map of windows: {what}"));
+    let (rank, address) = (rank as usize, address.addr() as u64);
+    if !(3..=MOST_DIMS).contains(&rank) || !matches!(dtype, 6 | 9) {
+        return wrong(format!("{rank} dimensions of type {dtype}"));
+    }
+    let [sizes, strides] = [list(sizes, rank)?, list(strides, rank - 1)?];
+    let ([lower, upper], steps) = ([list(lower, rank - 2)?, list(upper, rank - 2)?], list(steps, rank)?);
+    if !address.is_multiple_of(16) || !to.addr().is_multiple_of(64) {
+        return wrong(format!("of {address:#x}, at {to:?}"));
+    }
+    let is_size = |&n: &u64| (1..=1 << 32).contains(&n);
+    let is_stride = |&bytes: &u64| bytes % 16 == 0 && (16..1 << 40).contains(&bytes);
+    if !sizes.iter().all(is_size) || !strides.iter().all(is_stride) {
+        return wrong(format!("sizes {sizes:?}, strides {strides:?}"));
+    }
+    let most = [32_767, 127, 15][rank - 3];
+    let are_corners = lower.iter().chain(upper).all(|n| (-most - 1..=most).contains(n));
+    let are_steps = steps.iter().all(|n| (1..=8).contains(n)) && steps[0] == 1 && steps[rank - 1] == 1;
+    if !are_corners
+        || !are_steps
+        || channels * 2 != 128
+        || !(1..=1024).contains(&places)
+        || modes != [0, 3, 3, 0]
+    {
+        return wrong(format!(
+            "corners {lower:?} and {upper:?}, steps {steps:?}, {channels} × {places}, {modes:?}"
+        ));
+    }
+    let axes = lower.iter().zip(upper).zip(&steps[1..]);
+    let window: Vec<BoundAxis> =
+        axes.map(|((&lower, &upper), &step)| BoundAxis { lower, upper, step }).collect();
+    let boxes = &[channels, places];
+    let words = Fields { dtype, address, sizes, strides, boxes, window: &window }.words();
     // SAFETY: 128 bytes of the caller's, aligned as checked above.
     unsafe { to.cast::<Words>().write(words) };
     Ok(())

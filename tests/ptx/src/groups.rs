@@ -21,8 +21,12 @@ pub enum GroupOp {
     Copy { to: Address, from: Address, bytes: Operand, barrier: Address },
     /// `cp.async.bulk.tensor`: the box of a map at these indices.
     CopyTensor { to: Address, map: Address, indices: Vec<Operand>, barrier: Address },
+    /// `cp.async.bulk.tensor….im2col`: places of a map of windows from these indices on, each `offsets` away.
+    CopyWindows { to: Address, map: Address, indices: Vec<Operand>, offsets: Vec<Operand>, barrier: Address },
     /// `prefetch.tensormap`.
     PrefetchMap { map: Address },
+    /// `prefetch.global`, of memory that is there.
+    Prefetch { at: Address },
     /// `wgmma.fence`.
     FenceSums,
     /// `wgmma.mma_async`.
@@ -69,7 +73,12 @@ impl GroupOp {
                 operands(&[to.base, map.base, barrier.base]);
                 operands(indices);
             }
-            GroupOp::PrefetchMap { map } => operands(&[map.base]),
+            GroupOp::CopyWindows { to, map, indices, offsets, barrier } => {
+                operands(&[to.base, map.base, barrier.base]);
+                operands(indices);
+                operands(offsets);
+            }
+            GroupOp::PrefetchMap { map: at } | GroupOp::Prefetch { at } => operands(&[at.base]),
             GroupOp::Multiply(m) => operands(&[m.a, m.b, m.add]),
             _ => {}
         }
@@ -128,6 +137,30 @@ impl GroupOp {
                     false => Err(format!("a tensor copy of {dims} with {} indices", indices.len())),
                 }
             }),
+            (
+                [
+                    "cp",
+                    "async",
+                    "bulk",
+                    "tensor",
+                    dims,
+                    "shared::cluster",
+                    "global",
+                    "im2col",
+                    "mbarrier::complete_tx::bytes",
+                ],
+                [to, from, barrier, offsets],
+            ) => address(to).and_then(|to| {
+                let ((map, indices), offsets) = (boxed(from, operand, address)?, braced(offsets, operand)?);
+                match *dims == format!("{}d", indices.len()) {
+                    true => {
+                        let barrier = address(barrier)?;
+                        Ok(GroupOp::CopyWindows { to, map, indices, offsets, barrier })
+                    }
+                    false => Err(format!("a tensor copy of {dims} with {} indices", indices.len())),
+                }
+            }),
+            (["prefetch", "global", "L2"], [at]) => address(at).map(|at| GroupOp::Prefetch { at }),
             (["prefetch", "tensormap"], [map]) => address(map).map(|map| GroupOp::PrefetchMap { map }),
             (["wgmma", "fence", "sync", "aligned"], []) => Ok(GroupOp::FenceSums),
             (["wgmma", "commit_group", "sync", "aligned"], []) => Ok(GroupOp::Commit),
@@ -155,6 +188,13 @@ impl GroupOp {
         };
         Some(op)
     }
+}
+
+/// Operands in braces: `{%rs1, %rs2}`.
+fn braced(text: &str, operand: &dyn Fn(&str) -> Result<Operand>) -> Result<Vec<Operand>> {
+    let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
+    let inner = inner.ok_or_else(|| format!("the list {text:?} is not understood"))?;
+    inner.split(',').map(|o| operand(o.trim())).collect()
 }
 
 /// A map and the indices of a box: `[%rd1, {%r1, %r2}]`.

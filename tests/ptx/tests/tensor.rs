@@ -19,8 +19,13 @@ fn tensor() -> (TensorMap, Vec<u8>) {
     for (n, r, c) in (0..12).flat_map(|nr| (0..70).map(move |c| (nr / 6, nr % 6, c))) {
         elements[(n * 6 + r) * 80 + c] = (1000 * n + 100 * r + c) as u16;
     }
-    let map =
-        TensorMap { address: 0, sizes: vec![70, 6, 2], strides: vec![160, 960], box_sizes: vec![64, 8, 1] };
+    let map = TensorMap {
+        address: 0,
+        sizes: vec![70, 6, 2],
+        strides: vec![160, 960],
+        box_sizes: vec![64, 8, 1],
+        window: Vec::new(),
+    };
     (map, elements.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 

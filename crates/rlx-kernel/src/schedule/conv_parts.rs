@@ -13,8 +13,9 @@ use rlx_ir::{DType, Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
 use super::joined::{Joined, joined};
-use super::matmul_parts::Epilogue;
-use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, anchor_of, elementwise, reject};
+use super::matmul_operand::{MatMulRead, inputs_of};
+use super::matmul_parts::{Epilogue, of_floats};
+use super::{Arg, Scheduled, StepDesc, UniformArg, anchor_of, elementwise, reject};
 use crate::ir::{BufferDecl, Ty, Value};
 
 /// How a window slides along a dimension, and how large that is.
@@ -193,8 +194,45 @@ impl<'s> ConvParts<'s> {
         joined(self.step, self.anchor, self.anchor.inputs.get(2).copied(), parts)
     }
 
+    /// What the epilogue and the bias read, as far as whoever stores tiles can read all of it in tiles of the result: what has one stride along all places, or is the
+    /// same at all of them. Nothing where that is not so, or the epilogue has ops that are not elementwise.
+    pub fn beside(&self) -> Vec<MatMulRead> {
+        let (graph, anchor) = (&self.step.graph, self.anchor);
+        let (mut inputs, roots) = (Vec::new(), [Some(graph.outputs[0]), anchor.inputs.get(2).copied()]);
+        for root in roots.into_iter().flatten() {
+            if inputs_of(graph, root, Some(anchor.id), &mut inputs).is_err() {
+                return Vec::new();
+            }
+        }
+        of_floats(inputs.into_iter().map(|input| self.read_beside(input)).collect())
+    }
+
+    /// How an input is read beside sums.
+    fn read_beside(&self, input: NodeId) -> Scheduled<MatMulRead> {
+        let Some(number) = self.step.graph.inputs().position(|node| node.id == input) else {
+            return reject("something that is no input");
+        };
+        let (of, one) = (&self.step.inputs[number], Extent::Const(1));
+        let own: Vec<Extent> = self.anchor.shape.dims().iter().map(|d| d.extent()).collect();
+        let (rows, last) = (own.len() - 1, of.view.dims.len().checked_sub(1));
+        let column = last.map_or(Extent::Const(0), |last| match of.view.dims[last] {
+            dim if dim == own[rows] => of.view.strides[last],
+            _ => Extent::Const(0),
+        });
+        let (lead, all) = (&of.view.dims[..last.unwrap_or(0)], &own[..rows]);
+        let row = match stride_of_rows(&of.view) {
+            _ if lead.iter().all(|&dim| dim == one) => Extent::Const(0),
+            Some(stride) if lead == all => stride,
+            _ => return reject("rows that have no one stride"),
+        };
+        let batch = (self.groups > 1).then_some(column * self.filters).into_iter().collect();
+        let (arg, offset) = (Arg::Input(number), of.view.offset);
+        Ok(MatMulRead { arg, dtype: of.dtype, offset, batch, strides: [row, column], block: None })
+    }
+
     /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is. The number of the batch is that of
-    /// the group, the row that of the place, the column that of the filter in its group.
+    /// the group, the row that of the place, the column that of the filter in its group. It is given what is read `beside` the sum: all of [`Self::beside`],
+    /// or nothing, and reads the rest itself.
     ///
     /// # Errors
     /// A result that is not of f32, f16 or bf16, or an op that has no element-by-element form.
@@ -202,6 +240,7 @@ impl<'s> ConvParts<'s> {
         &self,
         buffers: &[(BufferDecl, Arg)],
         uniforms: &[(String, UniformArg)],
+        beside: &[MatMulRead],
     ) -> Scheduled<Option<Epilogue>> {
         let (result, bias) = (self.step.graph.outputs[0], self.anchor.inputs.get(2));
         if result == self.anchor.id && bias.is_none() {
@@ -212,6 +251,18 @@ impl<'s> ConvParts<'s> {
             return reject(format!("a result of {}", cx.dtype(result)));
         }
         let [sum, group, row, column] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32].map(|ty| cx.b.declare_var(ty));
+        if !beside.is_empty() {
+            let mut made = cx.given_beside(beside);
+            let mut value = cx.b.get(sum);
+            if let Some(&bias) = bias {
+                let bias = cx.pointwise(bias, &mut made)?;
+                value = cx.b.add(value, bias);
+            }
+            made.insert(self.anchor.id, elementwise::narrowed(&mut cx.b, value, self.dtype));
+            let value = cx.pointwise(result, &mut made)?;
+            cx.b.set(sum, value);
+            return Ok(Some(Epilogue::of(cx)));
+        }
         let row = cx.b.get(row);
         let mut index = self.place(&mut cx, row);
         let mut channel = cx.b.get(column);
@@ -230,8 +281,7 @@ impl<'s> ConvParts<'s> {
         cx.bind(self.anchor.id, &index, value);
         let value = cx.element(result, &index)?;
         cx.b.set(sum, value);
-        let Launch { kernel, bindings, uniforms, .. } = cx.finish(Extent::Const(1));
-        Ok(Some(Epilogue { kernel: std::sync::Arc::unwrap_or_clone(kernel), bindings, uniforms }))
+        Ok(Some(Epilogue::of(cx)))
     }
 }
 

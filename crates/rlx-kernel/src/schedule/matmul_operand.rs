@@ -86,7 +86,7 @@ impl<'s> MatMulParts<'s> {
     pub(super) fn operand_of(&self, id: NodeId) -> Scheduled<MatMulOperand> {
         let graph = self.graph();
         let mut inputs = Vec::new();
-        inputs_of(graph, id, &mut inputs)?;
+        inputs_of(graph, id, None, &mut inputs)?;
         let mut reads = inputs.iter().map(|&input| self.read(input, id)).collect::<Scheduled<Vec<_>>>()?;
         let zero = Extent::Const(0);
         let has_all = |read: &MatMulRead| {
@@ -143,7 +143,7 @@ impl<'s> MatMulParts<'s> {
     }
 
     /// How an input is read for elements of the operand that the node `of` is.
-    fn read(&self, input: NodeId, of: NodeId) -> Scheduled<MatMulRead> {
+    pub(super) fn read(&self, input: NodeId, of: NodeId) -> Scheduled<MatMulRead> {
         let (arg, graph) = (self.input(input)?, self.graph());
         let (view, dtype) = (&self.operand(arg).view, self.operand(arg).dtype);
         let own = graph.shape(of).dims();
@@ -202,12 +202,7 @@ impl<'s> MatMulParts<'s> {
                 elementwise::narrowed(&mut cx.b, value, self.dtype)
             }
             Made::By(id) => {
-                let mut made = HashMap::new();
-                for (read, value) in operand.reads.iter().zip(given) {
-                    let Arg::Input(number) = read.arg else { continue };
-                    let Some(node) = cx.graph().inputs().nth(number) else { continue };
-                    made.insert(node.id, cx.b.convert(Ty::of(read.dtype), value));
-                }
+                let mut made = cx.made_of(&operand.reads, given);
                 cx.pointwise(id, &mut made)?
             }
         };
@@ -216,15 +211,21 @@ impl<'s> MatMulParts<'s> {
     }
 }
 
-/// The inputs that elementwise ops up to `id` read, in the order in which they are met.
-fn inputs_of(graph: &Graph, id: NodeId, found: &mut Vec<NodeId>) -> Scheduled<()> {
+/// The inputs that elementwise ops up to `id` read, in the order in which they are met; not what `anchor` reads.
+pub(super) fn inputs_of(
+    graph: &Graph,
+    id: NodeId,
+    anchor: Option<NodeId>,
+    found: &mut Vec<NodeId>,
+) -> Scheduled<()> {
     let node = graph.node(id);
     match &node.op {
+        _ if Some(id) == anchor => {}
         Op::Input { .. } if !found.contains(&id) => found.push(id),
         Op::Input { .. } | Op::Constant { .. } => {}
         op if op.is_elementwise() => {
             for &input in &node.inputs {
-                inputs_of(graph, input, found)?;
+                inputs_of(graph, input, anchor, found)?;
             }
         }
         op => return reject(format!("an operand that is computed as it is read, by {}", op.kind())),
@@ -233,8 +234,30 @@ fn inputs_of(graph: &Graph, id: NodeId, found: &mut Vec<NodeId>) -> Scheduled<()
 }
 
 impl Cx<'_> {
+    /// The inputs that were read, with their elements as floats.
+    pub(super) fn made_of(
+        &mut self,
+        reads: &[MatMulRead],
+        values: impl IntoIterator<Item = Value>,
+    ) -> HashMap<NodeId, Value> {
+        let mut made = HashMap::new();
+        for (read, value) in reads.iter().zip(values) {
+            let Arg::Input(number) = read.arg else { continue };
+            let Some(node) = self.graph().inputs().nth(number) else { continue };
+            made.insert(node.id, self.b.convert(Ty::of(read.dtype), value));
+        }
+        made
+    }
+
+    /// The inputs that are read beside a sum, whose elements are the next variables.
+    pub(super) fn given_beside(&mut self, reads: &[MatMulRead]) -> HashMap<NodeId, Value> {
+        let vars: Vec<_> = reads.iter().map(|_| self.b.declare_var(Ty::F32)).collect();
+        let values: Vec<Value> = vars.into_iter().map(|var| self.b.get(var)).collect();
+        self.made_of(reads, values)
+    }
+
     /// The element of an elementwise node whose inputs' elements at its place are there.
-    fn pointwise(&mut self, id: NodeId, made: &mut HashMap<NodeId, Value>) -> Scheduled<Value> {
+    pub(super) fn pointwise(&mut self, id: NodeId, made: &mut HashMap<NodeId, Value>) -> Scheduled<Value> {
         if let Some(&value) = made.get(&id) {
             return Ok(value);
         }

@@ -12,7 +12,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, Op};
 
 use super::cx::Cx;
 use super::joined::{Joined, joined};
-use super::matmul_operand::{MatMulOperand, MatMulRead, merged};
+use super::matmul_operand::{MatMulOperand, MatMulRead, inputs_of, merged};
 use super::{Arg, Launch, Scheduled, StepDesc, UniformArg, Unscheduled, anchor_of, elementwise, reject};
 use crate::Kernel;
 use crate::ir::{BufferDecl, Ty};
@@ -42,7 +42,7 @@ pub struct MatMulParts<'s> {
 #[derive(Debug)]
 pub struct Epilogue {
     /// A body of one invocation without stores. Its first four variables are the sum (`f32`), which it changes, the number of the batch, the row
-    /// and the column.
+    /// and the column; those behind them are what is read beside the sum (`f32`).
     pub kernel: Kernel,
     /// The operand of each of the body's buffers.
     pub bindings: Vec<Arg>,
@@ -163,7 +163,18 @@ impl<'s> MatMulParts<'s> {
         joined(self.step, self.anchor, None, parts)
     }
 
-    /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is.
+    /// What the epilogue reads, as far as whoever stores tiles can read all of it in tiles of the result; nothing where the epilogue has ops that are not elementwise.
+    pub fn beside(&self) -> Vec<MatMulRead> {
+        let (result, mut inputs) = (self.step.graph.outputs[0], Vec::new());
+        if inputs_of(self.graph(), result, Some(self.anchor.id), &mut inputs).is_err() {
+            return Vec::new();
+        }
+        let reads = inputs.into_iter().map(|input| self.read(input, result));
+        of_floats(reads.collect::<Scheduled<_>>())
+    }
+
+    /// What becomes of a sum, over buffers and uniforms of which the first are given; none where it is stored as it is. It is given what is read
+    /// `beside` the sum: all of [`Self::beside`], or nothing, and reads the rest itself.
     ///
     /// # Errors
     /// A result that is not of f32, f16 or bf16, or an op that has no element-by-element form.
@@ -171,6 +182,7 @@ impl<'s> MatMulParts<'s> {
         &self,
         buffers: &[(BufferDecl, Arg)],
         uniforms: &[(String, UniformArg)],
+        beside: &[MatMulRead],
     ) -> Scheduled<Option<Epilogue>> {
         let result = self.step.graph.outputs[0];
         if result == self.anchor.id {
@@ -181,6 +193,14 @@ impl<'s> MatMulParts<'s> {
             return reject(format!("a result of {}", cx.dtype(result)));
         }
         let [sum, batch, row, column] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32].map(|ty| cx.b.declare_var(ty));
+        if !beside.is_empty() {
+            let mut made = cx.given_beside(beside);
+            let value = cx.b.get(sum);
+            made.insert(self.anchor.id, elementwise::narrowed(&mut cx.b, value, self.dtype));
+            let value = cx.pointwise(result, &mut made)?;
+            cx.b.set(sum, value);
+            return Ok(Some(Epilogue::of(cx)));
+        }
         let sizes = cx.sizes("batch", &self.batch);
         let flat = cx.b.get(batch);
         let mut index = cx.unflatten(flat, &sizes);
@@ -199,7 +219,23 @@ impl<'s> MatMulParts<'s> {
         cx.bind(self.anchor.id, &index, value);
         let value = cx.element(result, &index)?;
         cx.b.set(sum, value);
-        let Launch { kernel, bindings, uniforms, .. } = cx.finish(Extent::Const(1));
-        Ok(Some(Epilogue { kernel: Arc::unwrap_or_clone(kernel), bindings, uniforms }))
+        Ok(Some(Epilogue::of(cx)))
     }
 }
+
+impl Epilogue {
+    /// The body that was written.
+    pub(super) fn of(cx: Cx<'_>) -> Self {
+        let Launch { kernel, bindings, uniforms, .. } = cx.finish(Extent::Const(1));
+        Epilogue { kernel: Arc::unwrap_or_clone(kernel), bindings, uniforms }
+    }
+}
+
+/// What is read, where it can be read beside sums: a few tensors of floats of up to 32 bits.
+pub(super) fn of_floats(reads: Scheduled<Vec<MatMulRead>>) -> Vec<MatMulRead> {
+    let is_float = |read: &MatMulRead| matches!(read.dtype, DType::F32 | DType::F16 | DType::BF16);
+    reads.ok().filter(|all| all.len() <= MOST_BESIDE && all.iter().all(is_float)).unwrap_or_default()
+}
+
+/// The most tensors that are read beside a sum: each takes registers.
+const MOST_BESIDE: usize = 4;

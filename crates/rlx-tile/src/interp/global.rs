@@ -1,4 +1,4 @@
-//! Buffers: copies into workgroup memory, and stores of sums.
+//! Buffers: copies into workgroup memory.
 
 use half::{bf16, f16};
 use rlx_ir::DType;
@@ -6,14 +6,13 @@ use rlx_kernel::ir::{Access, Ty};
 
 use super::Group;
 use super::shared::{self, Chunk, Step};
-use crate::atom::Loading;
 use crate::beside::Span;
-use crate::ir::{Copy, Fragment, Index, Size, View};
+use crate::ir::{Copy, Size, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
 /// Elements of a chunk; `None` for those beyond the view.
-type Elements = [Option<f32>; CHUNK as usize];
+pub(super) type Elements = [Option<f32>; CHUNK as usize];
 
 /// What a lane has read for a chunk: where it is in the view, its elements, and the numbers beside them.
 type Read = ((i64, i64), Elements, Vec<Elements>);
@@ -32,13 +31,13 @@ pub(super) fn rounded(dtype: DType, x: f32) -> u32 {
 
 impl Group<'_> {
     /// The element of a view, checked against its promise of alignment.
-    fn element(&self, view: View, row: i64, col: i64) -> Step<i64> {
+    pub(super) fn element(&self, view: View, row: i64, col: i64) -> Step<i64> {
         // Windows are read alone, and there [`Group::read_element`] knows where.
         self.read_element(view, row, col)?.ok_or_else(|| format!("g{} is read beside its images", view.0))
     }
 
     /// The same of a view that is read; none where it reads as 0.
-    fn read_element(&self, view: View, row: i64, col: i64) -> Step<Option<i64>> {
+    pub(super) fn read_element(&self, view: View, row: i64, col: i64) -> Step<Option<i64>> {
         let v = self.p.view(view);
         let Some((image, of_axes, along)) = self.in_window(view, row, col)? else { return Ok(None) };
         // Numbers of 32 bits, multiplied and added: no sum of them leaves 128.
@@ -96,7 +95,7 @@ impl Group<'_> {
     }
 
     /// What a view has for the elements of a chunk, with the bits of memory that each instruction reads for it.
-    fn read_chunk(
+    pub(super) fn read_chunk(
         &self,
         (from, span): (View, Span),
         (row, col): (i64, i64),
@@ -183,79 +182,5 @@ impl Group<'_> {
             Ok(pools.load(&bindings[buffer], element, dtype))
         };
         scalar.eval(x, rows, [self.batch.0, row as i32, col as i32], self.uniforms, &mut load)
-    }
-
-    /// Stores sums, those that are neighbours in a lane together.
-    pub(super) fn store(
-        &mut self,
-        to: View,
-        from: Fragment,
-        (row, col): (&Index, &Index),
-        map: Option<&Scalar>,
-    ) -> Step {
-        let atom = self.p.atom().ok_or("no matrix instruction")?;
-        let decl = *self.p.fragment(from);
-        let across = decl.cols / atom.n;
-        for w in 0..self.warps.len() {
-            let at = self.warps[w].place;
-            let first = (self.position(row, at), self.position(col, at));
-            for index in 0..decl.rows / atom.m * across {
-                let corner = (
-                    first.0 + i64::from(index / across * atom.m),
-                    first.1 + i64::from(index % across * atom.n),
-                );
-                if atom.loading == Loading::Matrix {
-                    shared::count_exchange(&mut self.count, atom.m * atom.n);
-                }
-                for element in (0..atom.sum.elements()).step_by(atom.sum.neighbours() as usize) {
-                    self.store_neighbours(w, (to, from), corner, (index, element), map)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores the sums from number `element` on that are neighbours, of every lane of the instruction number `index`.
-    fn store_neighbours(
-        &mut self,
-        w: usize,
-        (to, from): (View, Fragment),
-        corner: (i64, i64),
-        (index, element): (u32, u32),
-        map: Option<&Scalar>,
-    ) -> Step {
-        let atom = self.p.atom().ok_or("no matrix instruction")?;
-        let view = self.p.view(to).clone();
-        let (buffer, dtype) = (view.buffer.index(), self.p.view_dtype(to));
-        let (rows, cols) = (self.value(view.rows), self.value(view.cols));
-        let neighbours = atom.sum.neighbours();
-        let together = view.vector.min(neighbours);
-        let mut accesses = vec![Vec::new(); (neighbours / together) as usize];
-        for lane in 0..self.p.arch.lanes() {
-            for i in 0..neighbours {
-                let (r, c) = atom.sum.at(lane, element + i);
-                let (r, c) = (corner.0 + i64::from(r), corner.1 + i64::from(c));
-                if r >= rows || c >= cols {
-                    continue;
-                }
-                let number = atom.sum.elements() * index + element + i;
-                let x = self.warps[w].sum(from, lane as usize, number as usize)?;
-                let at = self.element(to, r, c)?;
-                let stored = self.checked(buffer, at)?;
-                let x = self.mapped(map, (x, &[]), (r, c), Some((buffer, stored)))?;
-                if !self.stored.insert((buffer as u32, stored)) {
-                    return Err(format!("element {stored} of b{buffer} is stored twice"));
-                }
-                self.pools.store(&self.bindings[buffer], stored, dtype, u64::from(x.to_bits()));
-                let bits = dtype.bits() as u64;
-                if i % together == 0 {
-                    accesses[(i / together) as usize].push((at as u64 * bits, u64::from(together) * bits));
-                }
-            }
-        }
-        for access in accesses.into_iter().filter(|a| !a.is_empty()) {
-            self.count.buffer_access(access.into_iter());
-        }
-        Ok(())
     }
 }

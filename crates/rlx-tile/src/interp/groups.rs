@@ -11,7 +11,7 @@ use super::{Group as Workgroup, value};
 use crate::group::{
     Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
 };
-use crate::ir::{Counter, Fragment, Index, Stmt};
+use crate::ir::{Counter, Fragment, Index, Stmt, View};
 use crate::layout::{CHUNK, CHUNK_BYTES};
 use crate::tensor_map::{BoundMap, Map};
 
@@ -196,6 +196,7 @@ impl Workgroup<'_> {
                     shared.unfenced.insert(*f, true);
                     self.stmt(s)?;
                 }
+                Stmt::Prefetch { .. } => {}
                 Stmt::Store { from, .. } => {
                     shared.settled(*from)?;
                     self.stmt(s)?;
@@ -278,7 +279,10 @@ impl Workgroup<'_> {
             for place in 0..ROW / CHUNK {
                 let chunk = place ^ first;
                 let at = (corner.0 + i64::from(row), corner.1 + i64::from(chunk * CHUNK));
-                let (chunk, access) = self.chunk_of(&bound, at)?;
+                let (chunk, access) = match bound.window[..] {
+                    [] => self.chunk_of(&bound, at)?,
+                    _ => self.chunk_of_window(map.view, at)?,
+                };
                 data.push(chunk);
                 accesses.extend(access);
             }
@@ -314,6 +318,23 @@ impl Workgroup<'_> {
         }
         let bits = 8 * bytes;
         Ok((data, (read > 0).then_some(((first + col) as u64 * bits, read as u64 * bits))))
+    }
+
+    /// The same of a view of windows.
+    fn chunk_of_window(&mut self, from: View, (row, col): (i64, i64)) -> Step<(Chunk, Option<(u64, u64)>)> {
+        let view = self.p.view(from);
+        let (buffer, dtype, mut data) = (view.buffer.index(), self.p.view_dtype(from), [0; CHUNK as usize]);
+        if row >= self.value(view.rows) || col >= self.value(view.cols) {
+            return Ok((data, None));
+        }
+        let Some(first) = self.read_element(from, row, col)? else { return Ok((data, None)) };
+        for (i, element) in (0..).zip(&mut data) {
+            let index = self.checked(buffer, first + i)?;
+            let bits = self.pools.load(&self.bindings[buffer], index, dtype);
+            *element = super::global::rounded(dtype, f32::from_bits(bits as u32));
+        }
+        let bits = dtype.bits() as u64;
+        Ok((data, Some((first as u64 * bits, u64::from(CHUNK) * bits))))
     }
 
     /// What a warp group begins to multiply: each warp the products of its 16 rows.

@@ -15,6 +15,7 @@ mod language;
 mod lookups;
 mod numbers;
 mod simdgroup;
+mod stores;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -57,8 +58,9 @@ fn sizes(p: &Program) -> Vec<Size> {
     all.extend(&p.grid.batch);
     for (i, v) in p.views.iter().enumerate() {
         if is_mapped(p, i) {
-            // Where it repeats; the rest is in its map.
+            // Where it repeats, and what windows are divided by; the rest is in its map.
             all.extend(&v.batch);
+            all.extend(v.window.iter().flat_map(|window| window.divisors()));
             continue;
         }
         all.extend([v.base, v.rows, v.cols, v.row_stride, v.col_stride]);

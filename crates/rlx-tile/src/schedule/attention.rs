@@ -412,7 +412,7 @@ impl Schedule<'_> {
             let map = what.scalar(map, 1, |b, x, rows, _| what.normalised(b, x, rows[0]));
             body.push(self.each(part, &[TOTAL], map));
             let row = self.first_query();
-            body.push(Stmt::Store { to: View(3), from: part, row, col, map: None });
+            body.push(Stmt::Store { to: View(3), from: part, row, col, with: Vec::new(), map: None });
         }
         body
     }
@@ -422,7 +422,8 @@ impl Schedule<'_> {
     fn store_part(&self) -> Vec<Stmt> {
         let what = self.what;
         let row = || self.first_query();
-        let store = |(from, col)| Stmt::Store { to: View(3), from, row: row(), col, map: None };
+        let store =
+            |(from, col)| Stmt::Store { to: View(3), from, row: row(), col, with: Vec::new(), map: None };
         let mut body: Vec<Stmt> = self.parts().map(store).collect();
         // Of warps beside each other, which have the same rows, the first has these columns.
         let col = || Index::default().plus(Coord::WarpCol, self.tiling.keys);
@@ -434,7 +435,7 @@ impl Schedule<'_> {
         body.extend([
             Stmt::Zero(S),
             Stmt::Each { of: S, with: vec![GREATEST, TOTAL], row: row(), col: col(), map },
-            Stmt::Store { to: View(4), from: S, row: row(), col: col(), map: None },
+            Stmt::Store { to: View(4), from: S, row: row(), col: col(), with: Vec::new(), map: None },
         ]);
         body
     }

@@ -1,4 +1,5 @@
-//! Matmul on sm_90a: a producer warp copies boxes of the operands ahead, warp groups multiply them.
+//! Matmul on sm_90a: a producer warp copies boxes of the operands ahead, warp groups multiply them. The left operand may be windows of images: a convolution, of whose
+//! images the copy engine finds the places.
 //!
 //! Each result is the same chain of sums as on sm_80, in groups of a depth of 16.
 
@@ -23,7 +24,13 @@ pub fn group_tilings() -> Vec<Tiling> {
         bands: 8,
         groups: true,
     };
-    vec![of((128, 256), 2, 4), of((128, 128), 2, 4), of((64, 64), 1, 6), of((64, 128), 1, 5)]
+    vec![
+        of((128, 256), 2, 4),
+        of((128, 128), 2, 4),
+        of((128, 64), 2, 4),
+        of((64, 64), 1, 6),
+        of((64, 128), 1, 5),
+    ]
 }
 
 /// Why a matmul has no program of the group level, if it has none.
@@ -32,8 +39,11 @@ pub(super) fn refused(what: &Matmul) -> Option<&'static str> {
     if what.parts {
         return Some("a depth that is divided among workgroups");
     }
-    if what.left_map.is_some() || what.right_map.is_some() || !what.window.is_empty() {
-        return Some("operands that are computed, or windows");
+    if what.left_map.is_some() || what.right_map.is_some() {
+        return Some("operands that are computed");
+    }
+    if !what.window.is_empty() && what.batch > 0 {
+        return Some("windows in groups");
     }
     if !(mapped(&what.left) && mapped(&what.right)) {
         return Some("operands of another type, or whose rows are no multiples of 16 bytes apart");
@@ -92,7 +102,7 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
     let map = |view: u32, tile: &GroupTileDecl| MapDecl { view: View(view), rows: tile.rows, cols: ROW };
     let (k, n) = if what.right.transposed { (N, K) } else { (K, N) };
     Program {
-        name: format!("matmul.{}.{}", what.compute, tiling.name()),
+        name: format!("{}.{}.{}", what.kind(), what.compute, tiling.name()),
         arch: Arch::Sm90a,
         dtype: what.compute,
         warps: tiling.warps,
@@ -109,7 +119,10 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
             what.view(0, &what.left, (M, K)),
             what.view(1, &what.right, (k, n)),
             what.view(2, &what.result, (M, N)),
-        ],
+        ]
+        .into_iter()
+        .chain(what.given_views())
+        .collect(),
         tiles: Vec::new(),
         fragments: vec![fragment; (tm / (tiling.warps.0 * WARP_ROWS)) as usize],
         group: Decls {
@@ -180,7 +193,12 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     }));
     // A step is multiplied while the next one's bytes are awaited: only then the one before is known to be done.
     body.extend([Group::Commit, Group::WaitMma(1), Group::Arrive(EMPTY, TAKEN, 1)]);
-    let mut out: Vec<Stmt> = sums().map(|(sum, _)| Stmt::Zero(sum)).collect();
+    let place = |row: u32| {
+        let row = Index::new(row).plus(Coord::GroupRow, tm).plus(Coord::WarpRow, WARP_ROWS);
+        (row, Index::default().plus(Coord::GroupCol, tn))
+    };
+    let prefetched = sums().flat_map(|(_, row)| what.prefetches(Arch::Sm90a, place(row), (WARP_ROWS, tn)));
+    let mut out: Vec<Stmt> = prefetched.chain(sums().map(|(sum, _)| Stmt::Zero(sum))).collect();
     out.push(Stmt::For {
         counter: TAKEN,
         extent: Size::Uniform(K),
@@ -190,9 +208,8 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     });
     out.push(Stmt::Group(Group::WaitMma(0)));
     out.extend(sums().map(|(from, row)| {
-        let row = Index::new(row).plus(Coord::GroupRow, tm).plus(Coord::WarpRow, WARP_ROWS);
-        let col = Index::default().plus(Coord::GroupCol, tn);
-        Stmt::Store { to: View(2), from, row, col, map: what.epilogue.clone() }
+        let (row, col) = place(row);
+        what.store(from, row, col)
     }));
     out
 }

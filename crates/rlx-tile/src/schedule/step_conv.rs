@@ -11,6 +11,8 @@ use super::matmul::Operand;
 use super::step_operands::{Matrix, Operands, vector};
 use super::suited::multiplies;
 use crate::atom::Arch;
+use crate::group::ROW;
+use crate::tensor_map::BoundAxis;
 use crate::window::{MOST_OF_SLIDE, Slide};
 
 /// The fewest channels of a group, and filters: with fewer, most of what a matrix instruction multiplies is 0.
@@ -93,6 +95,18 @@ impl<'s> StepConv<'s> {
     /// Taps, and of each its channels.
     pub(super) fn depth(&self) -> Extent {
         self.parts.axes.iter().fold(self.parts.channels, |n, axis| n * axis.taps)
+    }
+
+    /// Whether tensor copies find its windows: whole channels of one tap at a time, and an image whose sizes are known, with few elements beside it.
+    pub(super) fn is_mapped(&self) -> bool {
+        let known = |e: Extent| e.as_const();
+        let axis = |(axis, slide): (&rlx_kernel::schedule::ConvAxis, &Slide)| {
+            let (Some(size), Some(places)) = (known(axis.size), known(axis.places)) else { return false };
+            BoundAxis::new(slide, size, places).is_mapped(slide, self.window.len())
+        };
+        self.parts.groups == 1
+            && known(self.parts.channels).is_some_and(|channels| channels % i64::from(ROW) == 0)
+            && self.parts.axes.iter().zip(&self.window).all(axis)
     }
 
     /// Groups, where there are several.

@@ -12,10 +12,14 @@ use crate::verify::is_unpacked;
 
 /// What is multiplied, the result, and what bodies are given beside elements of the operands.
 pub(super) struct Operands {
-    /// Of left, right and result; then of what the left body is given, and the right one.
+    /// Of left, right and result; then of what the left body is given, the right one, and the epilogue.
     matrices: Vec<Matrix>,
     /// How many of them the left body is given.
     of_left: usize,
+    /// How many of them the epilogue is given.
+    of_result: usize,
+    /// The last of these is what the result is stored over.
+    over: bool,
     /// Rows of the left operand are windows, whose columns are numbered through all parts.
     of_windows: bool,
 }
@@ -50,12 +54,33 @@ impl Operands {
         }
         matrices.push(result);
         matrices.extend(given);
-        Ok(Operands { matrices, of_left, of_windows: false })
+        Ok(Operands { matrices, of_left, of_result: 0, over: false, of_windows: false })
     }
 
     /// A convolution's image, weights and result; a window may slide over the image.
     pub(super) fn of_window(matrices: [Matrix; 3], of_windows: bool) -> Operands {
-        Operands { matrices: matrices.into(), of_left: 0, of_windows }
+        Operands { matrices: matrices.into(), of_left: 0, of_result: 0, over: false, of_windows }
+    }
+
+    /// The same with what the epilogue is given beside sums of these rows and columns; the last of it may be what the result is stored `over`.
+    ///
+    /// # Errors
+    /// An input that no view of a program has.
+    pub(super) fn beside(
+        mut self,
+        reads: &[MatMulRead],
+        sizes: (Extent, Extent),
+        over: bool,
+    ) -> Scheduled<Operands> {
+        for (i, read) in (1..).zip(reads) {
+            let mut matrix = Matrix::beside(read, sizes, false)?;
+            if over && i == reads.len() {
+                matrix.arg = self.matrices[2].arg;
+            }
+            self.matrices.push(matrix);
+        }
+        (self.of_result, self.over) = (reads.len(), over);
+        Ok(self)
     }
 
     /// The same with another result.
@@ -69,9 +94,11 @@ impl Operands {
         let mut what = Matmul { batch, ..Matmul::new(compute) };
         [what.left, what.right, what.result] = [0, 1, 2].map(|i| self.matrices[i].operand);
         let given = |m: &Matrix| Given { dtype: m.operand.dtype, vector: m.operand.vector, span: m.span };
-        let (left, right) = self.matrices[3..].split_at(self.of_left);
-        (what.left_with, what.right_with) =
-            (left.iter().map(given).collect(), right.iter().map(given).collect());
+        let (operands, result) = self.matrices[3..].split_at(self.matrices.len() - 3 - self.of_result);
+        let (left, right) = operands.split_at(self.of_left);
+        [what.left_with, what.right_with, what.result_with] =
+            [left, right, result].map(|of| of.iter().map(given).collect());
+        what.over = self.over;
         what
     }
 
@@ -84,7 +111,8 @@ impl Operands {
 
     /// What the program's buffers are bound to; none for scratch memory.
     pub(super) fn bindings(&self) -> Vec<Option<Arg>> {
-        self.matrices.iter().map(|matrix| matrix.arg).collect()
+        let own = self.matrices.len() - usize::from(self.over);
+        self.matrices[..own].iter().map(|matrix| matrix.arg).collect()
     }
 
     /// The values of the uniforms of all matrices. With the size of a part of the depth, and elements of the result from part to part, they have strides

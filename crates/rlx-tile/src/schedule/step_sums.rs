@@ -11,7 +11,7 @@ use rlx_ir::{DType, Extent};
 use rlx_kernel::UniformArg;
 use rlx_kernel::ir::BufferDecl;
 use rlx_kernel::schedule::{
-    Arg, Epilogue, Joined, MatMulOperand, MatMulParts, Scheduled, StepDesc, Unscheduled,
+    Arg, Epilogue, Joined, MatMulOperand, MatMulParts, MatMulRead, Scheduled, StepDesc, Unscheduled,
 };
 
 use super::launch::StepLaunch;
@@ -20,8 +20,8 @@ use super::matmul_groups::refused;
 use super::parts::MULTIPLE;
 use super::step_conv::{self, StepConv};
 use super::step_operands::{Matrix, Operands, add_prologues};
-use super::suited::{computed_tilings_for, group_tilings_for, multiplies, tilings_for};
-use crate::atom::Arch;
+use super::suited::{computed_tilings_for, filling_first, group_tilings_for, multiplies, tilings_for};
+use crate::atom::{Arch, Vendor};
 use crate::group::GROUP_ROWS;
 use crate::scalar::Scalar;
 
@@ -80,21 +80,23 @@ impl<'s> StepSums<'s> {
     /// The tilings for a result of this size, the one that suits it first. All give the same bits.
     pub(super) fn tilings(&self, arch: Arch, size: (Extent, Extent)) -> Vec<Tiling> {
         if arch == Arch::Sm90a && self.is_of_groups() {
-            return group_tilings_for(size);
+            return group_tilings_for(size, self.k);
         }
         let arch = arch.of_warps();
         match &self.around {
             Around::MatMul(parts) if parts.operands().iter().any(MatMulOperand::is_computed) => {
                 computed_tilings_for(arch, size)
             }
-            _ => tilings_for(arch, size),
+            _ => filling_first(tilings_for(arch, size), size, self.matrices()),
         }
     }
 
     /// Whether the group level multiplies it.
     fn is_of_groups(&self) -> bool {
-        let Around::MatMul(parts) = &self.around else { return false };
-        let as_is = !parts.operands().iter().any(MatMulOperand::is_computed);
+        let as_is = match &self.around {
+            Around::MatMul(parts) => !parts.operands().iter().any(MatMulOperand::is_computed),
+            Around::Conv(conv) => conv.window.is_empty() || conv.is_mapped(),
+        };
         as_is
             && self.operands().is_ok_and(|operands| {
                 operands.have_rows_apart() && refused(&self.matmul(&operands, None).0).is_none()
@@ -188,14 +190,35 @@ impl<'s> StepSums<'s> {
         }
     }
 
+    /// What the epilogue is given beside sums, and whether the last of it is what the result is stored over. Apple's lanes do not know which sums they have.
+    fn beside(&self, arch: Arch) -> (Vec<MatMulRead>, bool) {
+        let mut reads = match &self.around {
+            _ if arch.vendor() == Vendor::Apple => Vec::new(),
+            Around::MatMul(parts) => parts.beside(),
+            Around::Conv(conv) => conv.parts.beside(),
+        };
+        let buffer = |arg: Arg| match &self.around {
+            Around::MatMul(parts) => parts.operand(arg).buffer,
+            Around::Conv(conv) => conv.parts.operand(arg).buffer,
+        };
+        let is_over = |read: &MatMulRead| buffer(read.arg) == buffer(Arg::Output(0));
+        reads.sort_by_key(is_over);
+        match reads.iter().filter(|read| is_over(read)).count() {
+            // Inputs that are one in memory: their body reads them by itself.
+            2.. => (Vec::new(), false),
+            over => (reads, over > 0),
+        }
+    }
+
     fn epilogue(
         &self,
         buffers: &[(BufferDecl, Arg)],
         uniforms: &[(String, UniformArg)],
+        beside: &[MatMulRead],
     ) -> Scheduled<Option<Epilogue>> {
         match &self.around {
-            Around::MatMul(parts) => parts.epilogue(buffers, uniforms),
-            Around::Conv(conv) => conv.parts.epilogue(buffers, uniforms),
+            Around::MatMul(parts) => parts.epilogue(buffers, uniforms, beside),
+            Around::Conv(conv) => conv.parts.epilogue(buffers, uniforms, beside),
         }
     }
 
@@ -221,15 +244,16 @@ impl<'s> StepSums<'s> {
     /// # Errors
     /// What no program can do.
     pub(super) fn launch(&self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
-        let operands = self.operands()?;
+        let (beside, over) = self.beside(arch);
+        let operands = self.operands()?.beside(&beside, (self.m, self.n), over)?;
         let (mut what, mut uniforms) = self.matmul(&operands, None);
         let mut bindings: Vec<Arg> = operands.bindings().into_iter().flatten().collect();
         let buffers: Vec<_> = what.all_buffers().into_iter().zip(bindings.iter().copied()).collect();
         let named: Vec<_> = what.all_uniforms().into_iter().zip(uniforms.iter().copied()).collect();
-        if let Some(epilogue) = self.epilogue(&buffers, &named)? {
+        if let Some(epilogue) = self.epilogue(&buffers, &named, &beside)? {
             what.buffers = epilogue.kernel.buffers[buffers.len()..].to_vec();
             what.uniforms = epilogue.kernel.uniforms[named.len()..].to_vec();
-            what.epilogue = Some(Scalar::of_kernel(epilogue.kernel, 0)?);
+            what.epilogue = Some(Scalar::of_kernel(epilogue.kernel, beside.len())?);
             (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
         }
         self.add_prologues(&mut what, &bindings, &uniforms)?;

@@ -1,6 +1,9 @@
 //! Copies, and the loops that run them ahead.
 
+use rlx_kernel::ir::Access;
+
 use super::{Checked, Rule, Verifier, fault, must};
+use crate::atom::Loading;
 use crate::beside::{Beside, Span};
 use crate::expand::can_be_async;
 use crate::ir::{Copy, Counter, Size, Stage, Stmt, View};
@@ -26,8 +29,25 @@ impl Verifier<'_> {
         self.body(&here, c.map.as_ref(), None)
     }
 
+    /// Numbers beside sums are as they are stored, and nobody else writes them. Blocks of columns are not read so.
+    pub(super) fn beside_sums(&self, at: &str, to: View, beside: &Beside) -> Checked {
+        let (stored, numbers) = (self.p.view(to), self.p.view(beside.view));
+        let read = self.p.buffers[numbers.buffer.index()].access == Access::Read;
+        must(read || numbers.buffer == stored.buffer, at, || {
+            Rule::Access(format!(
+                "g{} is read beside sums, and b{} is written",
+                beside.view.0, numbers.buffer.0
+            ))
+        })?;
+        let plain = numbers.heads == stored.heads && numbers.window.is_none() && numbers.lookup.is_none();
+        let known = self.p.atom().is_some_and(|atom| atom.loading != Loading::Matrix);
+        must(plain && known && !matches!(beside.span, Span::Columns(_)), at, || {
+            Rule::Operand(format!("g{} cannot be read beside sums", beside.view.0))
+        })
+    }
+
     /// Numbers beside the elements of a view: floats, at the same rows and columns.
-    fn beside(&self, at: &str, from: View, beside: &Beside) -> Checked {
+    pub(super) fn beside(&self, at: &str, from: View, beside: &Beside) -> Checked {
         self.known_view(at, beside.view)?;
         let (own, numbers) = (self.p.view(from), self.p.view(beside.view));
         must((own.rows, own.cols) == (numbers.rows, numbers.cols), at, || {

@@ -56,9 +56,15 @@ impl Verifier<'_> {
         must(buffer.dtype == p.dtype && p.dtype.bits() == 16 && buffer.access == Access::Read, at, || {
             Rule::Declaration(format!("what is mapped is in a buffer of {} that is read", p.dtype))
         })?;
-        let plain = view.heads.is_none() && view.window.is_none() && view.lookup.is_none();
+        let windows = view.window.as_ref().is_none_or(|window| {
+            let rank = view.batch.len();
+            rank == 0 && (1..=MOST_DIMS - 2).contains(&window.axes.len())
+        });
+        let plain = view.heads.is_none() && windows && view.lookup.is_none();
         must(plain && view.vector == CHUNK, at, || {
-            Rule::Declaration(format!("what is mapped are plain rows, accessed {CHUNK} elements at once"))
+            Rule::Declaration(format!(
+                "what is mapped are plain rows, or windows without a batch, accessed {CHUNK} elements at once"
+            ))
         })?;
         [view.rows, view.cols].iter().try_for_each(|&size| self.size(at, size))?;
         let rows = map.rows.is_multiple_of(CHUNK) && (CHUNK..=256).contains(&map.rows);
@@ -102,7 +108,7 @@ impl Verifier<'_> {
                     })?;
                     self.group(g, counted)?;
                 }
-                Stmt::Zero(_) | Stmt::Store { .. } if !producer => self.stmt(s)?,
+                Stmt::Zero(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } if !producer => self.stmt(s)?,
                 _ => {
                     let what = "roles copy boxes, multiply in groups, wait, and store".to_owned();
                     return fault("roles", Rule::Transfer(what));

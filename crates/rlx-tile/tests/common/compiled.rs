@@ -82,7 +82,7 @@ impl Compiled {
 }
 
 /// Runs a step by a tile program, or says why there is none.
-fn by_tiles(
+pub fn by_tiles(
     run: &mut StepRun<'_, '_>,
     arch: Arch,
     tiling: Option<&Tiling>,

@@ -4,7 +4,7 @@ use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
-use rlx_tile::schedule::{Matmul, Operand, Sizes, Strides, Tiling, matmul, tilings};
+use rlx_tile::schedule::{Matmul, Operand, Sizes, Strides, Tiling, group_tilings, matmul, tilings};
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, interp};
 
@@ -70,6 +70,29 @@ impl ConvCase {
             (counts, extents, after),
             (vector as u32, result, bias),
         )
+    }
+
+    /// A random convolution of the group level: whole channels of a tap at a time.
+    pub fn random_of_groups(g: &mut Gen) -> ConvCase {
+        let compute = g.pick(&[DType::F16, DType::BF16]);
+        let mut tiling = g.pick(&group_tilings()[2..]);
+        tiling.bands = g.int(1..=3) as u32;
+        tiling.stages = g.int(2..=i64::from(tiling.stages)) as u32;
+        let spatial = g.pick(&[1usize, 2, 2, 2, 3]);
+        let most = [5, 3, 2][spatial - 1];
+        let (mut window, mut extents, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..spatial {
+            let taps = if g.chance(0.3) { 1 } else { g.int(1..=most) as u32 };
+            let (stride, dilation) = (g.pick(&[1, 1, 2, 3]), g.int(1..=2) as u32);
+            let (before, behind) = (g.int(0..=2) as u32, g.int(0..=2) as i32);
+            let least = (((taps - 1) * dilation + 1) as i32 - before as i32 - behind).max(1);
+            extents.push(least + g.int(0..=3 * most) as i32);
+            after.push(behind);
+            window.push(Slide { taps, stride, dilation, before });
+        }
+        let counts = [g.int(1..=3) as i32, 1, 64 * g.int(1..=2) as i32, g.int(1..=80) as i32];
+        let (bias, result) = (g.chance(0.5), g.pick(&[compute, compute, DType::F32]));
+        ConvCase::of(g, (Arch::Sm90a, compute, tiling), window, (counts, extents, after), (8, result, bias))
     }
 
     /// A convolution of given sizes, with random operands and some space between their rows.

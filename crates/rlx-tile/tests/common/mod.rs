@@ -15,8 +15,9 @@ use rlx_ir::op::Activation;
 use rlx_ir::testing::{Gen, exact};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Inst, Ty};
-use rlx_tile::schedule::{Matmul, Operand, Sizes, Strides, Tiling, matmul, tilings};
-use rlx_tile::{Arch, Program, interp};
+use rlx_tile::beside::Span;
+use rlx_tile::schedule::{Given, Matmul, Operand, Sizes, Strides, Tiling, matmul, tilings};
+use rlx_tile::{Arch, Program, Scalar, interp};
 
 /// A number as an element of `dtype`, and back.
 pub fn round(dtype: DType, x: f64) -> f64 {
@@ -64,6 +65,8 @@ pub enum Map {
     BiasRelu,
     /// `x·scale[batch] + residual[batch, row, col]`, where the residual is dense.
     ScaleAdd,
+    /// `max(x + bias[col] + residual[batch, row, col], 0)`, both given beside the sum.
+    GivenAdd,
     /// `y/2·(1 + erf(y/√2))` of `y = x + bias[col]`: a function that Metal has not, whose approximation is written into the text.
     BiasGelu,
 }
@@ -189,7 +192,10 @@ impl Case {
         values.push(vec![CANARY; result_len]);
         let prologue = |g: &mut Gen| if g.int(0..=4) == 0 { Map::Affine } else { Map::None };
         let prologues = [prologue(g), prologue(g)];
-        let epilogue = [Map::None, Map::Relu, Map::BiasRelu, Map::ScaleAdd][g.int(0..=3) as usize];
+        let epilogues = [Map::None, Map::Relu, Map::BiasRelu, Map::ScaleAdd, Map::GivenAdd];
+        // Apple's lanes do not know which sums they have.
+        let count = if arch == Arch::Apple7 { 4 } else { 5 };
+        let epilogue = epilogues[g.int(0..=count - 1) as usize];
         let mut case = Case { arch, tiling, what, sizes, prologues, epilogue, values };
         case.bodies(g);
         case
@@ -198,22 +204,28 @@ impl Case {
     /// The same with another epilogue.
     #[must_use]
     pub fn with_epilogue(mut self, g: &mut Gen, epilogue: Map) -> Case {
-        self.values.truncate(3);
-        self.what.buffers.clear();
-        (self.what.epilogue, self.epilogue) = (None, epilogue);
+        self.clear_bodies();
+        self.epilogue = epilogue;
         self.bodies(g);
         self
+    }
+
+    /// Without bodies, and what they read.
+    pub fn clear_bodies(&mut self) {
+        self.values.truncate(3);
+        self.what.buffers.clear();
+        self.what.result_with.clear();
+        self.sizes.given.clear();
+        (self.what.left_map, self.what.right_map, self.what.epilogue) = (None, None, None);
+        (self.prologues, self.epilogue) = ([Map::None; 2], Map::None);
     }
 
     /// The same in parts of the depth, a step of the tiling each, without bodies: what is stored are the sums of each part.
     #[must_use]
     pub fn in_parts(mut self) -> Case {
         let (each, m, n) = (self.tiling.tile.2 as i32, self.sizes.m, self.sizes.n);
+        self.clear_bodies();
         let (what, sizes) = (&mut self.what, &mut self.sizes);
-        self.values.truncate(3);
-        what.buffers.clear();
-        (what.left_map, what.right_map, what.epilogue) = (None, None, None);
-        (self.prologues, self.epilogue) = ([Map::None; 2], Map::None);
         let vector = [4, 2, 1].into_iter().find(|v| n % v == 0).unwrap_or(1) as u32;
         what.result = Operand { dtype: DType::F32, transposed: false, vector };
         (what.parts, what.batch) = (true, what.batch + 1);
@@ -235,6 +247,9 @@ impl Case {
     }
 
     fn bodies(&mut self, g: &mut Gen) {
+        if self.epilogue == Map::GivenAdd {
+            self.given_add(g);
+        }
         let batches: i32 = self.sizes.batch.iter().product();
         let mut buffer = |what: &mut Matmul, name: &str, n: i32, values: &mut Vec<Vec<f64>>| {
             what.buffers.push(BufferDecl { name: name.into(), dtype: DType::F32, access: Access::Read });
@@ -299,6 +314,33 @@ impl Case {
         what.right_map = (self.prologues[1] == Map::Affine).then(|| affine(what));
     }
 
+    /// A bias, whose rows are all the same, and a dense residual.
+    fn given_add(&mut self, g: &mut Gen) {
+        let (n, m) = (self.sizes.n, self.sizes.m);
+        let (mut batch, mut count) = (Vec::new(), m * n);
+        for &size in self.sizes.batch.iter().rev() {
+            batch.insert(0, count);
+            count *= size;
+        }
+        let zeros = vec![0; batch.len()];
+        let (compute, other) = (self.what.compute, [DType::F32, self.what.compute][g.int(0..=1) as usize]);
+        for (dtype, (row, batch), count) in [(other, (0, zeros), n), (compute, (n, batch), count)] {
+            let most = 16 / dtype.size_bytes() as i32;
+            let fits = |v: &i32| *v <= most && n % v == 0;
+            let vector = [8, 4, 2, 1].into_iter().filter(fits).nth(usize::from(g.chance(0.2))).unwrap_or(1);
+            self.what.result_with.push(Given { dtype, vector: vector as u32, span: Span::One });
+            self.sizes.given.push(Strides { base: 0, row, col: 1, batch });
+            self.values.push(random(g, dtype, count as usize));
+        }
+        let (buffers, uniforms) = (self.what.all_buffers(), self.what.all_uniforms());
+        self.what.epilogue =
+            Some(Scalar::with_rows("given_add", &buffers, &uniforms, 2, |b, x, given, _| {
+                let sum = b.add(x, given[0]);
+                let (sum, zero) = (b.add(sum, given[1]), b.number(Ty::F32, 0.0));
+                b.max(sum, zero)
+            }));
+    }
+
     pub fn program(&self) -> Program {
         matmul(self.arch, &self.what, &self.tiling).unwrap_or_else(|e| panic!("{e}\n{}", self.describe()))
     }
@@ -355,8 +397,10 @@ impl Case {
                     seen[at] = true;
                     let (want, error) = self.reference(flat, b, row, col);
                     let got = got(at);
+                    // What the type does not hold is infinite.
+                    let infinite = got.is_infinite() && round(dtype, want + error.copysign(want)) == got;
                     assert!(
-                        (got - want).abs() <= error,
+                        infinite || (got - want).abs() <= error,
                         "batch {b:?} ({row}, {col}): {got}, not {want} ± {error}\n{}",
                         self.describe()
                     );
@@ -405,6 +449,12 @@ impl Case {
             Map::None | Map::Affine => sum,
             Map::Relu => sum.max(0.0),
             Map::BiasRelu => (sum + self.values[3][col as usize]).max(0.0),
+            Map::GivenAdd => {
+                let residual = self.values[4][(flat * m + row as usize) * n + col as usize];
+                let (bias, size) = (self.values[3][col as usize], residual.abs());
+                error += (sum.abs() + bias.abs() + size) * 2f64.powi(-23);
+                (sum + bias + residual).max(0.0)
+            }
             Map::ScaleAdd => {
                 let scale = self.values[3][flat];
                 error *= scale.abs();

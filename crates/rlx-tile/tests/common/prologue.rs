@@ -117,6 +117,7 @@ impl PrologueCase {
     fn of(g: &mut Gen, like: &Case, mut what: Matmul, does: Vec<Does>) -> Self {
         (what.left_map, what.right_map, what.epilogue) = (None, None, None);
         what.buffers.clear();
+        what.result_with.clear();
         let (m, n, k) = (like.sizes.m, like.sizes.n, like.sizes.k);
         // Sizes are multiples of what is accessed at once, of which there may be more now.
         let up = |size: i32, o: &Operand| super::up(size, o.vector as i32);
@@ -126,6 +127,9 @@ impl PrologueCase {
         // Both at once, where the depth runs along both.
         let k = if what.right.transposed || !what.left.transposed { super::up(k, 8) } else { k };
         let mut case = Case::of(g, like.arch, like.tiling, what, (m, n, k), like.sizes.batch.clone());
+        if case.epilogue == Map::GivenAdd {
+            case = case.with_epilogue(g, Map::Relu);
+        }
         case.prologues = [Map::None; 2];
         let (mut stored, mut strides) = (case.values[..2].to_vec(), Vec::new());
         for (which, operand) in [case.what.left, case.what.right].iter().enumerate() {

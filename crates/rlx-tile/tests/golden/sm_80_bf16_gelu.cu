@@ -19,6 +19,9 @@ __device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0
 __device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 __device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
 __device__ __forceinline__ u16 to_brain(float f) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  u16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h;
+#endif
   u32 b = __float_as_uint(f);
   return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
@@ -221,75 +224,83 @@ extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, c
         for (int j = 0; j < 4; j++) {
           {
             const int row = row0 + i * 16 + 0 < d0 ? row0 + i * 16 + 0 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 0 < d1 ? col0 + (part * 4 + j) * 8 + 0 : d1 - 1;
-            float m0 = f0[i * 8 + part * 4 + j][0];
             {
-              int m3 = col;
-                const float v0 = m0;
-                const int v1 = m3;
-                const float v2 = b3[v1];
-                const float v3 = (v0 + v2);
-                const float v5 = (v3 * 0.70710677f);
-                const float v6 = erff(v5);
-                const float v9 = (v6 + 1.0f);
-                const float v10 = (v3 * 0.5f);
-                const float v11 = (v10 * v9);
-                m0 = v11;
+              float m0 = f0[i * 8 + part * 4 + j][0];
+              {
+                int m3 = col + 0;
+                  const float v0 = m0;
+                  const int v1 = m3;
+                  const float v2 = b3[v1];
+                  const float v3 = (v0 + v2);
+                  const float v5 = (v3 * 0.70710677f);
+                  const float v6 = erff(v5);
+                  const float v9 = (v6 + 1.0f);
+                  const float v10 = (v3 * 0.5f);
+                  const float v11 = (v10 * v9);
+                  m0 = v11;
+              }
+              made[j][0] = m0;
             }
-            made[j][0] = m0;
           }
           {
             const int row = row0 + i * 16 + 0 < d0 ? row0 + i * 16 + 0 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 1 < d1 ? col0 + (part * 4 + j) * 8 + 1 : d1 - 1;
-            float m0 = f0[i * 8 + part * 4 + j][1];
             {
-              int m3 = col;
-                const float v0 = m0;
-                const int v1 = m3;
-                const float v2 = b3[v1];
-                const float v3 = (v0 + v2);
-                const float v5 = (v3 * 0.70710677f);
-                const float v6 = erff(v5);
-                const float v9 = (v6 + 1.0f);
-                const float v10 = (v3 * 0.5f);
-                const float v11 = (v10 * v9);
-                m0 = v11;
+              float m0 = f0[i * 8 + part * 4 + j][1];
+              {
+                int m3 = col + 0;
+                  const float v0 = m0;
+                  const int v1 = m3;
+                  const float v2 = b3[v1];
+                  const float v3 = (v0 + v2);
+                  const float v5 = (v3 * 0.70710677f);
+                  const float v6 = erff(v5);
+                  const float v9 = (v6 + 1.0f);
+                  const float v10 = (v3 * 0.5f);
+                  const float v11 = (v10 * v9);
+                  m0 = v11;
+              }
+              made[j][1] = m0;
             }
-            made[j][1] = m0;
           }
           {
             const int row = row0 + i * 16 + 8 < d0 ? row0 + i * 16 + 8 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 0 < d1 ? col0 + (part * 4 + j) * 8 + 0 : d1 - 1;
-            float m0 = f0[i * 8 + part * 4 + j][2];
             {
-              int m3 = col;
-                const float v0 = m0;
-                const int v1 = m3;
-                const float v2 = b3[v1];
-                const float v3 = (v0 + v2);
-                const float v5 = (v3 * 0.70710677f);
-                const float v6 = erff(v5);
-                const float v9 = (v6 + 1.0f);
-                const float v10 = (v3 * 0.5f);
-                const float v11 = (v10 * v9);
-                m0 = v11;
+              float m0 = f0[i * 8 + part * 4 + j][2];
+              {
+                int m3 = col + 0;
+                  const float v0 = m0;
+                  const int v1 = m3;
+                  const float v2 = b3[v1];
+                  const float v3 = (v0 + v2);
+                  const float v5 = (v3 * 0.70710677f);
+                  const float v6 = erff(v5);
+                  const float v9 = (v6 + 1.0f);
+                  const float v10 = (v3 * 0.5f);
+                  const float v11 = (v10 * v9);
+                  m0 = v11;
+              }
+              made[j][2] = m0;
             }
-            made[j][2] = m0;
           }
           {
             const int row = row0 + i * 16 + 8 < d0 ? row0 + i * 16 + 8 : d0 - 1, col = col0 + (part * 4 + j) * 8 + 1 < d1 ? col0 + (part * 4 + j) * 8 + 1 : d1 - 1;
-            float m0 = f0[i * 8 + part * 4 + j][3];
             {
-              int m3 = col;
-                const float v0 = m0;
-                const int v1 = m3;
-                const float v2 = b3[v1];
-                const float v3 = (v0 + v2);
-                const float v5 = (v3 * 0.70710677f);
-                const float v6 = erff(v5);
-                const float v9 = (v6 + 1.0f);
-                const float v10 = (v3 * 0.5f);
-                const float v11 = (v10 * v9);
-                m0 = v11;
+              float m0 = f0[i * 8 + part * 4 + j][3];
+              {
+                int m3 = col + 0;
+                  const float v0 = m0;
+                  const int v1 = m3;
+                  const float v2 = b3[v1];
+                  const float v3 = (v0 + v2);
+                  const float v5 = (v3 * 0.70710677f);
+                  const float v6 = erff(v5);
+                  const float v9 = (v6 + 1.0f);
+                  const float v10 = (v3 * 0.5f);
+                  const float v11 = (v10 * v9);
+                  m0 = v11;
+              }
+              made[j][3] = m0;
             }
-            made[j][3] = m0;
           }
         }
         #pragma unroll

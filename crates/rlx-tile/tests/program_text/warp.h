@@ -120,6 +120,17 @@ static u32 of_half(u32 x, int lane, int half) {
   return y;
 }
 
+static void prefetch(const void*) {}
+
+// Of four lanes, each gets the words of its own number of all of them.
+static void exchange(u32 (&w)[4], int lane) {
+  show(w, nullptr);
+  u32 all[4];
+  for (int i = 0; i < 4; i++) all[i] = ((const u32*)lane_at(lane / 4 * 4 + i)[0])[lane % 4];
+  simt::barrier();
+  memcpy(w, all, sizeof all);
+}
+
 // What another lane has, and powers of 2, those below the normal numbers 0.
 static float of_lane(float x, int lane) {
   show(&x, nullptr);

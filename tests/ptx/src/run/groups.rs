@@ -57,7 +57,16 @@ impl Group<'_> {
                 let data = map.copied(memory, &indices, to)?;
                 self.shared.begin_bulk(to, data, barrier, thread)?;
             }
+            GroupOp::CopyWindows { to, map, indices, offsets, barrier } => {
+                let map = TensorMap::load(memory, self.address(t, *map))?;
+                let indices: Vec<i32> = indices.iter().map(|&i| self.value(t, i) as i32).collect();
+                let offsets: Vec<u32> = offsets.iter().map(|&i| self.value(t, i) as u16 as u32).collect();
+                let (to, barrier) = (self.shared_address(t, *to), self.shared_address(t, *barrier));
+                let data = map.copied_windows(memory, (&indices, &offsets), to)?;
+                self.shared.begin_bulk(to, data, barrier, thread)?;
+            }
             GroupOp::PrefetchMap { map } => drop(TensorMap::load(memory, self.address(t, *map))?),
+            GroupOp::Prefetch { at } => drop(memory.load(self.address(t, *at), 1)?),
             GroupOp::FenceSums | GroupOp::Multiply(_) | GroupOp::Commit | GroupOp::WaitGroups(_) => {
                 return Err("an instruction of a warp in one thread".to_owned());
             }

@@ -7,6 +7,7 @@ use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 
 use super::language::{Language, internal, size};
 use super::numbers::{self, PROLOGUE};
+use super::stores::Store;
 use crate::beside::Span;
 use crate::ir::{
     Begin, Coord, Copy, Heads, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl,
@@ -128,7 +129,8 @@ impl<'a> Body<'a> {
                 Stmt::Fetch(n, c) => {
                     let text = format!("u32 x{n}[{}][{}];", self.rounds(c.to), self.words(c));
                     self.line(&text);
-                    self.declare_beside(c, &format!("x{n}"));
+                    let (chunk, rounds) = (self.p.tile(c.to).chunk(), self.rounds(c.to));
+                    self.declare_beside(&c.with, chunk, rounds, &format!("x{n}_"));
                 }
                 Stmt::For { body, .. } => self.staging(body),
                 _ => {}
@@ -172,7 +174,7 @@ impl<'a> Body<'a> {
             Stmt::Copy(c) => {
                 self.open("{");
                 self.line(&format!("u32 x[{}][{}];", self.rounds(c.to), self.words(c)));
-                self.declare_beside(c, "x");
+                self.declare_beside(&c.with, self.p.tile(c.to).chunk(), self.rounds(c.to), "x_");
                 self.fetch(c, "x");
                 self.put(c, "x")?;
                 self.close();
@@ -187,7 +189,12 @@ impl<'a> Body<'a> {
                 self.load(*to, (*from, *stage), (row, col), (*depth_rows, *of_sums));
             }
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
-            Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
+            Stmt::Prefetch { from, row, col, rows, cols } => {
+                self.prefetch(*from, (row, col), (*rows, *cols));
+            }
+            Stmt::Store { to, from, row, col, with, map } => {
+                self.store(Store { to: *to, from: *from, with, map: map.as_ref() }, (row, col))?;
+            }
             Stmt::For { counter, extent, below, step, body } => {
                 let (c, mut n) = (counter.0, size(*extent));
                 if let Some(b) = below {
@@ -295,7 +302,7 @@ impl<'a> Body<'a> {
     fn fetch(&mut self, c: &Copy, name: &str) {
         self.each_chunk(c, true);
         self.read_chunk(c.from, self.p.tile(c.to).chunk(), &format!("{name}[i]"));
-        self.fetch_beside(c, name);
+        self.fetch_beside(&c.with, self.p.tile(c.to).chunk(), &format!("{name}_{{}}[i]"));
         self.close_chunk();
     }
 
@@ -358,7 +365,7 @@ impl<'a> Body<'a> {
             if !whole {
                 self.open(&format!("if ({}) {{", inside.replace("col", "col + e")));
             }
-            self.given_beside(c, name)?;
+            self.given_beside(&c.with, &format!("{name}_{{}}[i]"), "e");
             if c.map.is_some() {
                 self.line(&format!("// {}{}", PROLOGUE, c.to.0));
             }

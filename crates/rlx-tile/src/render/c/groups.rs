@@ -51,6 +51,8 @@ template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
 pub fn instructions(p: &Program, out: &mut String) {
     out.push_str(PRELUDE);
     copy_tensor(p.grid.batch.len() + 2, out);
+    let axes = p.maps().iter().filter_map(|map| p.view(map.view).window.as_ref().map(|w| w.axes.len()));
+    axes.for_each(|axes| copy_window(axes, out));
     // Bits 62 and 63 are the swizzle, of 128 bytes; from 8 rows to the next 8 are as many bytes as those have.
     let _ = writeln!(
         out,
@@ -98,6 +100,26 @@ __device__ __forceinline__ void prefetch_map(const Map* map) {{ asm volatile(\"p
         list(&|i| format!("int i{i}")),
         list(&|i| format!("%{}", i + 3)),
         list(&|i| format!("\"r\"(i{i})")),
+    );
+}
+
+/// `copy_window(to, map, channel, indices, offsets, barrier)` of windows that slide along so many dimensions.
+fn copy_window(axes: usize, out: &mut String) {
+    let list = |n: usize, f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<Vec<_>>().join(", ");
+    let dims = axes + 2;
+    let _ = write!(
+        out,
+        "__device__ __forceinline__ void copy_window(u16* to, const Map* map, {}, {}, u64* b) {{
+  asm volatile(\"cp.async.bulk.tensor.{dims}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {{{}}}], [%2], {{{}}};\"
+    :: \"r\"(shared_address(to)), \"l\"(map), \"r\"(shared_address(b)), {}, {} : \"memory\");
+}}
+",
+        list(dims, &|i| format!("int i{i}")),
+        list(axes, &|i| format!("u16 o{i}")),
+        list(dims, &|i| format!("%{}", i + 3)),
+        list(axes, &|i| format!("%{}", i + 3 + dims)),
+        list(dims, &|i| format!("\"r\"(i{i})")),
+        list(axes, &|i| format!("\"h\"(o{i})")),
     );
 }
 
@@ -252,6 +274,13 @@ impl Body<'_> {
             let _ = write!(stage, " + {}", block * t.block_bytes() / 2);
         }
         let (barrier, _) = self.barrier(barrier, counter);
+        if view.window.is_some() {
+            self.open("{");
+            self.line(&format!("const int row = {}, col = {};", index(row), index(col)));
+            self.copy_window(from, p.maps()[from.0 as usize].view, &stage, &barrier);
+            self.close();
+            return;
+        }
         let mut indices = vec![index(col), index(row)];
         // Along a dimension where the view repeats the map has one index.
         let batch = view.batch.iter().enumerate().rev();

@@ -61,7 +61,27 @@ __device__ __forceinline__ float power_of_2(float x) {
 }
 "#;
 
-/// The same by the compiler's builtins.
+/// Brings memory to the second level of the caches.
+const PREFETCH: &str = r#"__device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" :: "l"(p)); }
+"#;
+
+/// Four lanes exchange four words each: lane `q` of them gets the words `w[q]` of all, in the order of the lanes.
+const EXCHANGE: &str = r#"__device__ __forceinline__ void exchange(u32 (&w)[4], int lane) {
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if ((i & step) != 0) continue;
+      const u32 other = __shfl_sync(0xffffffffu, upper ? w[i] : w[i + step], lane ^ step);
+      w[i] = upper ? other : w[i];
+      w[i + step] = upper ? w[i + step] : other;
+    }
+  }
+}
+"#;
+
+/// What [`ELEMENTS`] has, by the compiler's builtins.
 const ELEMENTS_BY_BUILTIN: &str = r#"__device__ __forceinline__ float of_lane(float x, int lane) {
   return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(lane * 4, __builtin_bit_cast(int, x)));
 }
@@ -96,6 +116,13 @@ pub fn instructions(program: &Program) -> String {
     if uses(&program.body, &|s| matches!(s, Stmt::Exp2(_) | Stmt::Reduce { .. })) {
         out.push_str(if nvidia { ELEMENTS } else { ELEMENTS_BY_BUILTIN });
     }
+    if uses(&program.body, &|s| matches!(s, Stmt::Prefetch { .. })) {
+        out.push_str(PREFETCH);
+    }
+    let exchanges = |s: &Stmt| matches!(s, Stmt::Store { to, from, .. } if program.stores_chunks(*to, *from));
+    if uses(&program.body, &exchanges) {
+        out.push_str(EXCHANGE);
+    }
     let from_halves =
         |atom: &Atom| atom.left_of_sums().is_some_and(|all| all.iter().any(|h| h.half.is_some()));
     if uses(&program.body, &|s| matches!(s, Stmt::Convert { .. })) && program.atom().is_some_and(from_halves)
@@ -121,6 +148,7 @@ pub fn instructions(program: &Program) -> String {
 fn uses(stmts: &[Stmt], such: &dyn Fn(&Stmt) -> bool) -> bool {
     stmts.iter().any(|s| match s {
         Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => uses(body, such),
+        Stmt::Roles { producer, consumers } => uses(producer, such) || uses(consumers, such),
         s => such(s),
     })
 }

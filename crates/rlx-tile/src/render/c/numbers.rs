@@ -14,7 +14,7 @@ const FLOAT_OF_INTEGERS: u32 = 0x4B00_0000;
 
 /// Words that a chunk's numbers take.
 pub(super) fn words(span: Span, chunk: u32, dtype: DType) -> u32 {
-    if span == Span::One { chunk * dtype.bits() as u32 / 32 } else { 1 }
+    if span == Span::One { (chunk * dtype.bits() as u32).div_ceil(32) } else { 1 }
 }
 
 /// The element number `e`, an expression, of those that fill `words`, as a float.

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use super::body::Body;
 use super::language::size;
 use crate::ir::{Program, Size, View};
+use crate::tensor_map::Map;
+use crate::window::Window;
 
 /// The inverses of the uniforms that rows and columns are divided by, made once.
 pub(super) fn declare_inverses(p: &Program, out: &mut String) {
@@ -51,31 +53,18 @@ impl Body<'_> {
         let v = p.view(view);
         let Some(window) = &v.window else { return self.address(view, at) };
         let col = if at == 0 { "col".to_string() } else { format!("(col + {at})") };
-        let (mut tap, channel) = (format!("tap{at}"), format!("channel{at}"));
+        let (tap, channel) = (format!("tap{at}"), format!("channel{at}"));
         let numbered = match (v.cols, at) {
             (Size::Part { each, .. }, 0) => format!("(col + n0 * d{each})"),
             (Size::Part { each, .. }, _) => format!("(col + {at} + n0 * d{each})"),
             _ => col.clone(),
         };
-        match window.taps() {
-            1 => self.line(&format!("const int {channel} = {numbered};")),
-            _ => self.divide(&numbered, window.channels, &tap, &channel),
-        }
+        self.tap_of(window, &numbered, &tap, &channel);
         let mut address = format!("g{} + (i64)image * {}", view.0, size(v.row_stride));
         let mut inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));
-        let mut left = window.taps();
-        for (i, axis) in window.axes.iter().enumerate() {
-            left /= axis.slide.taps;
+        for ((i, axis), along) in window.axes.iter().enumerate().zip(taps_along(window, &tap)) {
             let position = format!("at{at}_{i}");
-            let along = match (axis.slide.taps, left) {
-                (1, _) => "0".to_string(),
-                (_, 1) => tap.clone(),
-                _ => format!("({tap} / {left})"),
-            };
             self.line(&format!("const int {position} = first{i} + {along} * {};", axis.slide.dilation));
-            if axis.slide.taps > 1 && left > 1 {
-                tap = format!("({tap} % {left})");
-            }
             let _ = write!(inside, " && (u32){position} < (u32){}", size(axis.size));
             let _ = write!(address, " + (i64){position} * {}", size(axis.step));
         }
@@ -85,4 +74,48 @@ impl Body<'_> {
         };
         (address, inside)
     }
+
+    /// Declares the tap, where there are several, and the channel of a column.
+    fn tap_of(&mut self, window: &Window, col: &str, tap: &str, channel: &str) {
+        match window.taps() {
+            1 => self.line(&format!("const int {channel} = {col};")),
+            _ => self.divide(col, window.channels, tap, channel),
+        }
+    }
+
+    /// Copies a box of windows: the places from `row` on, with the channels from `col` on, which are of one tap.
+    pub(super) fn copy_window(&mut self, from: Map, view: View, to: &str, barrier: &str) {
+        let p = self.p;
+        let Some(window) = &p.view(view).window else { return };
+        self.row_of_window(view);
+        self.tap_of(window, "col", "tap", "channel");
+        let axes = || (0..window.axes.len()).rev();
+        let along: Vec<String> = taps_along(window, "tap").collect();
+        let offset = |i: usize| format!("(u16)({} * {})", along[i], window.axes[i].slide.dilation);
+        let indices: Vec<String> = axes().map(|i| format!("first{i}")).chain(["image".to_owned()]).collect();
+        let offsets: Vec<String> = axes().map(offset).collect();
+        self.line(&format!(
+            "copy_window({to}, &a{}, channel, {}, {}, {barrier});",
+            from.0,
+            indices.join(", "),
+            offsets.join(", ")
+        ));
+    }
+}
+
+/// The tap along each dimension of a window, of its number among all.
+fn taps_along<'w>(window: &'w Window, tap: &str) -> impl Iterator<Item = String> + 'w {
+    let (mut left, mut tap) = (window.taps(), tap.to_owned());
+    window.axes.iter().map(move |axis| {
+        left /= axis.slide.taps;
+        let along = match (axis.slide.taps, left) {
+            (1, _) => "0".to_owned(),
+            (_, 1) => tap.clone(),
+            _ => format!("({tap} / {left})"),
+        };
+        if axis.slide.taps > 1 && left > 1 {
+            tap = format!("({tap} % {left})");
+        }
+        along
+    })
 }
