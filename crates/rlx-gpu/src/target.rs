@@ -1,7 +1,7 @@
 //! The device as the compiler sees it: what its kernels can do, and who does matmuls and convolutions.
 
 use rlx_ir::lir::{LirModule, Step, View};
-use rlx_ir::op::PackFormat;
+use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, NodeId, Op};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{Claim, PoolSpec, Target};
@@ -172,6 +172,12 @@ impl Target for GpuTarget {
 
     fn prefers_channels_last(&self, dtype: DType) -> bool {
         self.kernels.prefers_channels_last(dtype)
+    }
+
+    /// By a tile program: kernels copy element by element.
+    fn multiplies_windows(&self, conv: &Node, graph: &Graph) -> bool {
+        let is_last = matches!(conv.op, Op::Conv { format: DataFormat::ChannelsLast, .. });
+        is_last && self.prefers_channels_last(conv.shape.dtype()) && self.matmul(conv, graph) == By::Tiles
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {

@@ -56,6 +56,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "legalize", run: passes::legalize::run },
     Pass { name: "simplify-legal", run: passes::simplify::run },
     Pass { name: "merge-matmuls", run: passes::merge_matmuls::run },
+    Pass { name: "widen-channels", run: passes::widen_channels::run },
     Pass { name: "pack-weights", run: passes::pack_weights::run },
     Pass { name: "fuse-regions", run: passes::fuse_regions::run },
 ];

@@ -13,3 +13,4 @@ pub mod multiply_integers;
 pub mod pack_weights;
 pub mod recognize_composites;
 pub mod simplify;
+pub mod widen_channels;

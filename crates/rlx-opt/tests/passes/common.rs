@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use rlx_ir::lir::View;
-use rlx_ir::op::PackFormat;
+use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, assert_close, tolerance};
 use rlx_ir::{DType, DimBinding, Graph, Node, Op, Result, text, verify_ok};
@@ -53,6 +53,10 @@ impl Target for Anything {
 
     fn prefers_channels_last(&self, _: DType) -> bool {
         self.channels_last
+    }
+
+    fn multiplies_windows(&self, conv: &Node, _: &Graph) -> bool {
+        matches!(conv.op, Op::Conv { format: DataFormat::ChannelsLast, .. })
     }
 }
 

@@ -12,3 +12,4 @@ mod pack_weights;
 mod precision;
 mod recognize_composites;
 mod simplify;
+mod widen_channels;
