@@ -8,6 +8,8 @@
 //! arranged alike, by the init program. The image is padded behind its cast and its transpose are undone and done again, so that one step
 //! reads it as it was given and writes it as it is read.
 //!
+//! Patches, windows that do not overlap, become a matmul ([`patches`]).
+//!
 //! Legal under [`Numerics::Fast`] because the same products are added in the same order, but for zeros between them. Most of those are
 //! zero times zero; where the kernel is no multiple of the stride, elements just beside a window are multiplied by zero, too, which makes NaN
 //! of an infinite one, as it does in Winograd's algorithm. Whether it pays is estimated by shapes ([`Work`]).
@@ -28,14 +30,18 @@
 //! %10 = Conv(%9, %5) {strides=[2, 1], pads=[3, 2, 3, 1], …} : [1, 112, 112, 64] bf16
 //! ```
 
+mod patches;
+
 use rlx_ir::op::{DataFormat, PadMode};
-use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op, Result};
+use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Result, Shape};
 
 use crate::facts;
 use crate::options::Numerics;
 use crate::passes::legalize::{needs_no_kernel, no_movement, runs_natively};
 use crate::pipeline::PassContext;
 use crate::rewrite::Rewriter;
+
+use patches::Patches;
 
 /// Images of more channels are left as they are.
 const MOST_CHANNELS: usize = 4;
@@ -51,23 +57,36 @@ const ZERO: Extent = Extent::Const(0);
 /// [`rlx_ir::ErrorKind::Internal`] when a rewritten node is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let fixed = facts::fixed_nodes(graph);
-    let wide = |node: &Node| {
-        let by_fixed = node.inputs.get(1).is_some_and(|w| fixed[w.index()]);
-        Widened::of(node, graph).filter(|_| by_fixed && context.target.multiplies_windows(node, graph))
+    let narrow = |node: &Node| {
+        node.inputs.get(1).is_some_and(|w| fixed[w.index()])
+            && (Patches::of(node, graph).is_some() || Widened::of(node, graph).is_some())
+            && context.target.multiplies_windows(node, graph)
     };
-    if context.options.numerics == Numerics::Strict || !graph.nodes().iter().any(|n| wide(n).is_some()) {
+    if context.options.numerics == Numerics::Strict || !graph.nodes().iter().any(narrow) {
         return Ok(graph.clone());
     }
     let mut r = Rewriter::new(graph);
     for node in graph.nodes() {
-        let built =
-            wide(node).map(|wide| Builder { r: &mut r, made: Vec::new() }.convolution(node, &wide, context));
-        match built.transpose()?.flatten() {
+        let wide = if narrow(node) { wide(node, &mut r, context)? } else { None };
+        match wide {
             Some(id) => r.replace(node.id, id),
             None => _ = r.keep(node)?,
         }
     }
     Ok(r.finish(true))
+}
+
+/// What stands for a convolution of few channels, if the device has it.
+fn wide(node: &Node, r: &mut Rewriter<'_>, context: &PassContext<'_>) -> Result<Option<NodeId>> {
+    let graph = r.old();
+    if let Some(patches) = Patches::of(node, graph) {
+        let mut builder = Builder { r, made: Vec::new() };
+        if let Some(id) = patches.convolution(node, &mut builder, context)? {
+            return Ok(Some(id));
+        }
+    }
+    let Some(wide) = Widened::of(node, graph) else { return Ok(None) };
+    wide.convolution(node, &mut Builder { r, made: Vec::new() }, context)
 }
 
 /// What a convolution costs for one place of its result, as far as channels matter, in multiples of an element of depth.
@@ -96,6 +115,17 @@ impl Work {
 /// How many channels are copied at once where each place has so many, one behind another.
 fn at_once(channels: usize) -> usize {
     [MOST_AT_ONCE, 4, 2].into_iter().find(|n| channels.is_multiple_of(*n)).unwrap_or(1)
+}
+
+/// How many channels of the image of `node` are copied at once as it is.
+fn now_at_once(node: &Node, graph: &Graph, channels: usize) -> usize {
+    let is_moved = matches!(graph.node(node.inputs[0]).op, Op::Transpose { .. });
+    if is_moved { 1 } else { at_once(channels) }
+}
+
+/// Whether it takes a quarter less time at least, since it is an estimate.
+fn pays(then: &Work, now: &Work) -> bool {
+    4 * then.time() <= 3 * now.time()
 }
 
 /// A convolution with more channels, in columns: places along the last spatial dimension.
@@ -181,23 +211,76 @@ impl Widened {
         let of_kernel = (kernel[last], stride, dilation);
         let along = Along::of(of_kernel, (pads[last], columns, node.shape.dim(n).extent()))?;
         let other_taps = kernel[..last].iter().product::<usize>();
-        let is_moved = matches!(graph.node(node.inputs[0]).op, Op::Transpose { .. });
-        let now =
-            Work::of(other_taps * kernel[last], channels, if is_moved { 1 } else { at_once(channels) }, 0);
+        let as_it_is = now_at_once(node, graph, channels);
+        let now = Work::of(other_taps * kernel[last], channels, as_it_is, 0);
+        let is_dense = !matches!(graph.node(node.inputs[0]).op, Op::Transpose { .. });
         let then = |more: usize| {
-            let in_place = !is_moved && more == channels && along.image == (0, 0) && along.read.is_none();
+            let in_place = is_dense && more == channels && along.image == (0, 0) && along.read.is_none();
             let of_place = strides.iter().product::<usize>() * more;
             let wide = stride * more;
             Work::of(other_taps * along.taps, wide, at_once(wide), if in_place { 0 } else { of_place })
         };
         let whole = |more: &usize| (stride * more).is_multiple_of(4) && stride * more > channels;
         let more = (channels..=MOST_AT_ONCE).filter(whole).min_by_key(|&more| then(more).time())?;
-        // A quarter less at least, since it is an estimate.
-        (4 * then(more).time() <= 3 * now.time()).then_some(Widened {
-            stride,
-            channels: (channels, more),
-            along,
-        })
+        pays(&then(more), &now).then_some(Widened { stride, channels: (channels, more), along })
+    }
+
+    /// The convolution that stands for `node`, if the device has all that it takes.
+    fn convolution(
+        &self,
+        node: &Node,
+        builder: &mut Builder<'_, '_>,
+        context: &PassContext<'_>,
+    ) -> Result<Option<NodeId>> {
+        let mut op = node.op.clone();
+        let Op::Conv { strides, pads, .. } = &mut op else { return Ok(None) };
+        let n = strides.len();
+        strides[n - 1] = 1;
+        (pads[n - 1], pads[2 * n - 1]) = self.along.pads;
+        let mut inputs = builder.inputs(node);
+        inputs[1] = self.weights(inputs[1], builder)?;
+        inputs[0] = self.image(inputs[0], builder)?;
+        builder.checked(node, op, &inputs, context)
+    }
+
+    /// The image `[N, …, columns, C]` as `[N, …, places, stride·C']`.
+    fn image(&self, image: NodeId, builder: &mut Builder<'_, '_>) -> Result<NodeId> {
+        let dtype = builder.shape(image).dtype();
+        let mut x = builder.before_cast(image)?;
+        let mut to = builder.shape(x).dims().to_vec();
+        let rank = to.len();
+        let (column, channel) = (rank - 2, rank - 1);
+        if let Some(read) = self.along.read {
+            to[column] = Dim::from(read);
+            let slice = Op::Slice { starts: vec![ZERO; rank], steps: vec![1; rank], to: to.clone() };
+            x = builder.emit(slice, &[x])?;
+        }
+        let (left, right) = self.along.image;
+        x = builder.padded(x, &[(column, left, right), (channel, 0, self.channels.1 - self.channels.0)])?;
+        x = builder.cast(x, dtype)?;
+        to[column] = Dim::from(self.along.places);
+        to[channel] = Dim::Static(self.stride * self.channels.1);
+        builder.reshaped(x, to)
+    }
+
+    /// The weights `[F, C, …, k]` as `[F, stride·C', …, taps]`.
+    fn weights(&self, weights: NodeId, builder: &mut Builder<'_, '_>) -> Result<NodeId> {
+        let rank = builder.shape(weights).rank();
+        let (front, behind) = self.along.kernel;
+        let more = self.channels.1 - self.channels.0;
+        let whole = builder.padded(weights, &[(1, 0, more), (rank - 1, front, behind)])?;
+        if self.stride == 1 {
+            return Ok(whole);
+        }
+        let mut to = builder.shape(whole).dims().to_vec();
+        to[rank - 1] = Dim::Static(self.along.taps);
+        let apart = to.iter().copied().chain([Dim::Static(self.stride)]).collect();
+        let apart = builder.reshaped(whole, apart)?;
+        // Which of the neighbours it is comes before the channels.
+        let perm = [0, rank].into_iter().chain(1..rank).collect();
+        let ordered = builder.emit(Op::Transpose { perm }, &[apart])?;
+        to[1] = Dim::Static(self.stride * self.channels.1);
+        builder.reshaped(ordered, to)
     }
 }
 
@@ -208,22 +291,24 @@ struct Builder<'r, 'g> {
 }
 
 impl Builder<'_, '_> {
-    /// The convolution that stands for `node`, if the device has all that it takes.
-    fn convolution(
+    /// What stands for the inputs of an old node.
+    fn inputs(&self, node: &Node) -> Vec<NodeId> {
+        node.inputs.iter().map(|&id| self.r.new_id(id)).collect()
+    }
+
+    fn shape(&self, id: NodeId) -> &Shape {
+        self.r.shape(id)
+    }
+
+    /// `op`, if it can stand for `node`, and the device has it and all that was made for it.
+    fn checked(
         &mut self,
         node: &Node,
-        wide: &Widened,
+        op: Op,
+        inputs: &[NodeId],
         context: &PassContext<'_>,
     ) -> Result<Option<NodeId>> {
-        let mut op = node.op.clone();
-        let Op::Conv { strides, pads, .. } = &mut op else { return Ok(None) };
-        let n = strides.len();
-        strides[n - 1] = 1;
-        (pads[n - 1], pads[2 * n - 1]) = wide.along.pads;
-        let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&id| self.r.new_id(id)).collect();
-        inputs[1] = self.weights(inputs[1], wide)?;
-        inputs[0] = self.image(inputs[0], wide)?;
-        let conv = self.emit(op, &inputs)?;
+        let conv = self.emit(op, inputs)?;
         let graph = self.r.new_graph();
         let is_had = |&id: &NodeId| match needs_no_kernel(&graph.node(id).op) {
             true => no_movement(graph.node(id), context.target).is_none(),
@@ -233,29 +318,6 @@ impl Builder<'_, '_> {
             && self.made.iter().all(is_had)
             && context.target.multiplies_windows(graph.node(conv), graph);
         Ok(fits.then_some(conv))
-    }
-
-    /// The image `[N, …, columns, C]` as `[N, …, places, stride·C']`.
-    fn image(&mut self, image: NodeId, wide: &Widened) -> Result<NodeId> {
-        let dtype = self.r.shape(image).dtype();
-        let mut x = self.before_cast(image)?;
-        let mut to = self.r.shape(x).dims().to_vec();
-        let rank = to.len();
-        let (column, channel) = (rank - 2, rank - 1);
-        if let Some(read) = wide.along.read {
-            to[column] = Dim::from(read);
-            let slice = Op::Slice { starts: vec![ZERO; rank], steps: vec![1; rank], to: to.clone() };
-            x = self.emit(slice, &[x])?;
-        }
-        let (left, right) = wide.along.image;
-        x = self.padded(x, &[(column, left, right), (channel, 0, wide.channels.1 - wide.channels.0)])?;
-        // One step with the padding.
-        if self.r.shape(x).dtype() != dtype {
-            x = self.emit(Op::Cast { to: dtype }, &[x])?;
-        }
-        to[column] = Dim::from(wide.along.places);
-        to[channel] = Dim::Static(wide.stride * wide.channels.1);
-        self.reshaped(x, to)
     }
 
     /// What is cast to the image, with its channels where the image has them: padding it needs no step of its own then. The image
@@ -276,24 +338,9 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// The weights `[F, C, …, k]` as `[F, stride·C', …, taps]`.
-    fn weights(&mut self, weights: NodeId, wide: &Widened) -> Result<NodeId> {
-        let rank = self.r.shape(weights).rank();
-        let (front, behind) = wide.along.kernel;
-        let more = wide.channels.1 - wide.channels.0;
-        let whole = self.padded(weights, &[(1, 0, more), (rank - 1, front, behind)])?;
-        if wide.stride == 1 {
-            return Ok(whole);
-        }
-        let mut to = self.r.shape(whole).dims().to_vec();
-        to[rank - 1] = Dim::Static(wide.along.taps);
-        let apart = to.iter().copied().chain([Dim::Static(wide.stride)]).collect();
-        let apart = self.reshaped(whole, apart)?;
-        // Which of the neighbours it is comes before the channels.
-        let perm = [0, rank].into_iter().chain(1..rank).collect();
-        let ordered = self.emit(Op::Transpose { perm }, &[apart])?;
-        to[1] = Dim::Static(wide.stride * wide.channels.1);
-        self.reshaped(ordered, to)
+    /// `x` as elements of this type: behind padding, for which that is no step of its own.
+    fn cast(&mut self, x: NodeId, to: DType) -> Result<NodeId> {
+        if self.shape(x).dtype() == to { Ok(x) } else { self.emit(Op::Cast { to }, &[x]) }
     }
 
     /// `x` with zeros before and behind some of its dimensions: `(dimension, before, behind)`.
