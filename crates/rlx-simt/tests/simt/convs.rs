@@ -11,7 +11,10 @@ use rlx_ir::op::DataFormat;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, random_bindings, random_conv};
 use rlx_ir::{DType, DimBinding, Graph, Op, sym, text};
+use rlx_kernel::schedule::StepDesc;
 use rlx_opt::{CompileOptions, Numerics};
+use rlx_tile::Arch;
+use rlx_tile::schedule::step;
 
 use crate::common::{everything, fake, second_gpu};
 use crate::tiles::{MODELS, check, module, outputs, schedules, tiled, tiled_steps};
@@ -129,6 +132,41 @@ fn nets_in_f16_run_on_matrix_units_and_are_near_their_goldens() {
                 Some(tiled) => assert_eq!(tiled, steps, "{name} on {device} {ordinal}"),
                 None => println!("@skip 1 {name} is not here"),
             }
+        }
+    }
+}
+
+/// The first layer of a net, of images in f32: a convolution of three channels, and a mean over the image.
+fn first_layer(dtype: DType, (size, kernel, stride, pad): (usize, usize, usize, usize)) -> Graph {
+    let places = (size + 2 * pad - kernel) / stride + 1;
+    let body = format!(
+        "%0 = Input {{name=\"x\"}} : [batch, 3, {size}, {size}] f32 %1 = Cast(%0) {{to={dtype}}} : [batch, 3, {size}, {size}] {dtype} \
+         %2 = Param {{name=\"w\"}} : [16, 3, {kernel}, {kernel}] {dtype} %3 = Param {{name=\"b\"}} : [16] {dtype} \
+         %4 = Conv(%1, %2, %3) {{strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}], dilations=[1, 1], groups=1, format=ChannelsFirst}} \
+         : [batch, 16, {places}, {places}] {dtype} %5 = Activation.Relu(%4) : [batch, 16, {places}, {places}] {dtype} \
+         %6 = Reduce(%5) {{op=Mean, axes=[2, 3], keep_dim=false}} : [batch, 16] {dtype} return %6"
+    );
+    text::parse(&format!("graph \"g\" {{ {body} }}")).unwrap_or_else(|e| panic!("{e}\n{body}"))
+}
+
+#[test]
+fn first_layers_copy_channels_of_several_columns_together() {
+    let _alone = second_gpu();
+    // ResNet, ViT, MobileNet, and VGG, whose three channels would be copied one by one.
+    let layers = [((19, 7, 2, 3), 8), ((32, 16, 16, 0), 8), ((16, 3, 2, 1), 8), ((9, 3, 1, 1), 4)];
+    for (device, ordinal, _, brain) in MODELS.into_iter().filter(|model| model.2.is_some()) {
+        let (backend, options) = (fake(device, ordinal), CompileOptions::default());
+        let dtype = if brain { DType::BF16 } else { DType::F16 };
+        for (layer, together) in layers {
+            let graph = first_layer(dtype, layer);
+            let lir = module(&graph, &backend, &options);
+            // Padding with the cast, the convolution with its activation, the mean.
+            assert_eq!(lir.steps.len(), 3, "{device} {ordinal} {layer:?}: {lir}");
+            let desc = StepDesc::of(&lir.steps[1], &lir).unwrap();
+            let program = step(Arch::Sm80, &desc, None).unwrap().program;
+            let vectors = [0, 1].map(|i| program.views[i].vector);
+            assert_eq!(vectors, [together; 2], "{device} {ordinal} {layer:?}: {lir}");
+            assert_eq!(check(&graph, &images(&graph, 2), &backend), 1, "{device} {ordinal} {layer:?}");
         }
     }
 }
