@@ -4,15 +4,14 @@
 //! element, which takes far longer than its products. Matches: a convolution with its channels last, of at most four channels and one
 //! group, by fixed weights, that the device multiplies so ([`crate::Target::multiplies_windows`]). Makes: a convolution of more channels. With
 //! stride `s` along the last spatial dimension, `s` neighbours along it become the channels of one place, so that the stride is 1 and the
-//! kernel has `⌈k/s⌉` taps; zeros fill up the channels of each neighbour until `s` times as many are a multiple of 4 or 8. The weights are
-//! arranged alike, by the init program. The image is padded behind its cast and its transpose are undone and done again, so that one step
-//! reads it as it was given and writes it as it is read.
+//! kernel has `⌈k/s⌉` taps; zeros fill up the channels of each neighbour until `s` times as many are a multiple of 4 or 8. Patches, windows
+//! that do not overlap, become rows of a matmul (`patches.rs`). The weights are arranged alike, by the init program. The image is padded
+//! before it is cast, so that one step reads it as it was given and writes it as the convolution reads it.
 //!
-//! Patches, windows that do not overlap, become a matmul ([`patches`]).
-//!
-//! Legal under [`Numerics::Fast`] because the same products are added in the same order, but for zeros between them. Most of those are
-//! zero times zero; where the kernel is no multiple of the stride, elements just beside a window are multiplied by zero, too, which makes NaN
-//! of an infinite one, as it does in Winograd's algorithm. Whether it pays is estimated by shapes ([`Work`]).
+//! Legal under [`Numerics::Fast`] because the same products are added in the same order, but for zeros between them, which matrix
+//! instructions add in other groups. Most of those are zero times zero; where the kernel is no multiple of the stride, elements just beside
+//! a window are multiplied by zero, too, which makes NaN of an infinite one, as it does in Winograd's algorithm. Whether it pays is estimated
+//! from shapes (`Work`). It runs when all else is in its place, since movement would sink below the padding again.
 //!
 //! ```text
 //! %2 = Cast(%0) {to=bf16} : [1, 3, 224, 224] bf16
@@ -117,10 +116,14 @@ fn at_once(channels: usize) -> usize {
     [MOST_AT_ONCE, 4, 2].into_iter().find(|n| channels.is_multiple_of(*n)).unwrap_or(1)
 }
 
+/// Whether the image of a convolution has its channels elsewhere in memory than last.
+fn has_channels_apart(node: &Node, graph: &Graph) -> bool {
+    matches!(graph.node(node.inputs[0]).op, Op::Transpose { .. })
+}
+
 /// How many channels of the image of `node` are copied at once as it is.
 fn now_at_once(node: &Node, graph: &Graph, channels: usize) -> usize {
-    let is_moved = matches!(graph.node(node.inputs[0]).op, Op::Transpose { .. });
-    if is_moved { 1 } else { at_once(channels) }
+    if has_channels_apart(node, graph) { 1 } else { at_once(channels) }
 }
 
 /// Whether it takes a quarter less time at least, since it is an estimate.
@@ -213,7 +216,7 @@ impl Widened {
         let other_taps = kernel[..last].iter().product::<usize>();
         let as_it_is = now_at_once(node, graph, channels);
         let now = Work::of(other_taps * kernel[last], channels, as_it_is, 0);
-        let is_dense = !matches!(graph.node(node.inputs[0]).op, Op::Transpose { .. });
+        let is_dense = !has_channels_apart(node, graph);
         let then = |more: usize| {
             let in_place = is_dense && more == channels && along.image == (0, 0) && along.read.is_none();
             let of_place = strides.iter().product::<usize>() * more;
@@ -320,21 +323,23 @@ impl Builder<'_, '_> {
         Ok(fits.then_some(conv))
     }
 
-    /// What is cast to the image, with its channels where the image has them: padding it needs no step of its own then. The image
-    /// itself, if it is no cast.
+    /// What is cast to the image, with its channels where the image has them: padding and casting it is one step. The image itself, if it
+    /// is no cast, or one of a value that is computed element by element, which is one step with its cast.
     fn before_cast(&mut self, image: NodeId) -> Result<NodeId> {
         let cast = |id: NodeId, graph: &Graph| match graph.node(id) {
-            Node { op: Op::Cast { .. }, inputs, .. } => Some(inputs[0]),
+            Node { op: Op::Cast { .. }, inputs, .. } => {
+                Some(inputs[0]).filter(|&x| !graph.node(x).op.is_pointwise())
+            }
             _ => None,
         };
         let graph = self.r.new_graph();
-        match (&graph.node(image).op, graph.node(image).inputs.first()) {
-            (Op::Cast { .. }, Some(&x)) => Ok(x),
-            (op @ Op::Transpose { .. }, Some(&of)) => match cast(of, graph) {
-                Some(x) => self.emit(op.clone(), &[x]),
-                None => Ok(image),
-            },
-            _ => Ok(image),
+        if let Some(x) = cast(image, graph) {
+            return Ok(x);
+        }
+        let Node { op: op @ Op::Transpose { .. }, inputs, .. } = graph.node(image) else { return Ok(image) };
+        match cast(inputs[0], graph) {
+            Some(x) => self.emit(op.clone(), &[x]),
+            None => Ok(image),
         }
     }
 

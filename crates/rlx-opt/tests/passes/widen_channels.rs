@@ -217,7 +217,7 @@ fn what_would_not_pay_or_change_bits_stays() {
     let resnet = Case::of(3, &[[16, 7, 2, 3, 3]; 2]).graph(Dim::Static(1));
     assert_eq!(apply_with(widen_channels::run, &resnet, &strict()), resnet);
     assert_ne!(apply(widen_channels::run, &resnet), resnet);
-    // Weights that are computed in the run, gaps in the kernel, groups.
+    // Weights that are computed in the run, and gaps in the kernel.
     let text = resnet.to_string();
     for other in [
         text.replace("Param {name=\"w\"}", "Input {name=\"w\"}"),
@@ -297,4 +297,29 @@ fn the_layout_that_the_pass_before_chose_is_kept() {
     let moved = after.nodes().iter().filter(|n| n.op.kind() == OpKind::Transpose && !fixed[n.id.index()]);
     assert_eq!(moved.count(), 2, "one at each end: {after}");
     assert_same_results(&graph, &after, &DimBinding::from_pairs(&[(sym::BATCH, 2)]));
+}
+
+#[test]
+fn an_image_that_is_computed_is_cast_where_it_is_computed() {
+    let mut graph = Graph::new("g");
+    let bytes = graph.input("x", Shape::new(&[2, 3, 32, 32], DType::U8));
+    let floats = graph.try_add(Op::Cast { to: DType::F32 }, &[bytes]).unwrap();
+    let mean = graph.constant(Value::float(DType::F32, &[], vec![128.0]).to_const());
+    let around = graph.try_add(Op::Binary(rlx_ir::op::BinaryOp::Sub), &[floats, mean]).unwrap();
+    let image = graph.try_add(Op::Cast { to: DType::BF16 }, &[around]).unwrap();
+    let weights = graph.param("w", Shape::new(&[4, 3, 7, 7], DType::BF16));
+    let (strides, pads, dilations) = (vec![2; 2], vec![3; 4], vec![1; 2]);
+    let op = Op::Conv { strides, pads, dilations, groups: 1, format: DataFormat::ChannelsFirst };
+    let conv = graph.try_add(op, &[image, weights]).unwrap();
+    graph.set_outputs(vec![conv]);
+    let after = apply(widen_channels::run, &apply(choose_layout::run, &graph));
+    assert_same_results(&graph, &after, &DimBinding::new());
+    // Two bytes are written and read between the steps.
+    let types: Vec<DType> =
+        after.nodes().iter().filter(|n| matches!(n.op, Op::Pad { .. })).map(|n| n.shape.dtype()).collect();
+    assert_eq!(types, [DType::BF16; 2], "{after}");
+    let target = Arc::new(Anything { channels_last: true });
+    let lir = CompilePipeline::new(target, CompileOptions::default()).compile(&graph).unwrap().lir;
+    let found: Vec<_> = lir.steps.iter().map(|step| ops(&step.kind)).collect();
+    assert_eq!(found[1..3], [vec![OpKind::Pad], vec![OpKind::Conv]], "{lir}");
 }
