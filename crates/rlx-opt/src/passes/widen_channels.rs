@@ -48,6 +48,9 @@ const MOST_CHANNELS: usize = 4;
 /// How many channels of 16 bits are copied at once, at most.
 const MOST_AT_ONCE: usize = 8;
 
+/// Windows with larger numbers than this are left as they are.
+const MOST_OF_WINDOW: usize = 1 << 12;
+
 const ZERO: Extent = Extent::Const(0);
 
 /// Runs the pass.
@@ -114,6 +117,32 @@ impl Work {
 /// How many channels are copied at once where each place has so many, one behind another.
 fn at_once(channels: usize) -> usize {
     [MOST_AT_ONCE, 4, 2].into_iter().find(|n| channels.is_multiple_of(*n)).unwrap_or(1)
+}
+
+/// A convolution of one group, of few channels of 16 bits.
+struct Narrow<'g> {
+    strides: &'g [usize],
+    pads: &'g [usize],
+    dilations: &'g [usize],
+    kernel: Vec<usize>,
+    channels: usize,
+    image: &'g Shape,
+}
+
+impl<'g> Narrow<'g> {
+    fn of(node: &'g Node, graph: &'g Graph) -> Option<Narrow<'g>> {
+        let Op::Conv { strides, pads, dilations, groups: 1, format: DataFormat::ChannelsLast } = &node.op
+        else {
+            return None;
+        };
+        let [image, weights] = [graph.shape(node.inputs[0]), graph.shape(node.inputs[1])];
+        let kernel: Vec<usize> = weights.dims()[2..].iter().map(|d| d.as_static()).collect::<Option<_>>()?;
+        let channels = image.dim(strides.len() + 1).as_static()?;
+        let few = (1..=MOST_CHANNELS).contains(&channels) && image.dtype().bits() == 16;
+        let small = [pads, dilations, strides, &kernel].into_iter().flatten().all(|&n| n <= MOST_OF_WINDOW);
+        let known = strides.iter().chain(&kernel).all(|&n| n > 0);
+        (few && small && known).then_some(Narrow { strides, pads, dilations, kernel, channels, image })
+    }
 }
 
 /// Whether the image of a convolution has its channels elsewhere in memory than last.
@@ -197,17 +226,11 @@ impl Along {
 impl Widened {
     /// What `node` becomes, if it is a convolution for which that pays.
     fn of(node: &Node, graph: &Graph) -> Option<Widened> {
-        let Op::Conv { strides, pads, dilations, groups: 1, format: DataFormat::ChannelsLast } = &node.op
-        else {
-            return None;
-        };
-        let [image, weights] = [graph.shape(node.inputs[0]), graph.shape(node.inputs[1])];
+        let Narrow { strides, pads, dilations, kernel, channels, image } = Narrow::of(node, graph)?;
         let n = strides.len();
         let last = n.checked_sub(1)?;
-        let channels = image.dim(n + 1).as_static().filter(|c| (1..=MOST_CHANNELS).contains(c))?;
-        let kernel: Vec<usize> = weights.dims()[2..].iter().map(|d| d.as_static()).collect::<Option<_>>()?;
         let (stride, dilation) = (strides[last], dilations[last]);
-        if image.dtype().bits() != 16 || kernel.contains(&0) || stride == 0 || stride > 1 && dilation != 1 {
+        if stride > 1 && dilation != 1 {
             return None;
         }
         let columns = image.dim(n).extent();

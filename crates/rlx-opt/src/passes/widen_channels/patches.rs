@@ -10,10 +10,9 @@
 //! y  = Conv(x', w') : [N, H, W, F]
 //! ```
 
-use rlx_ir::op::DataFormat;
 use rlx_ir::{Dim, Graph, Node, NodeId, Op, Result};
 
-use super::{Builder, MOST_AT_ONCE, MOST_CHANNELS, Work, ZERO, now_at_once, pays};
+use super::{Builder, MOST_AT_ONCE, Narrow, Work, ZERO, now_at_once, pays};
 use crate::pipeline::PassContext;
 
 /// A convolution of patches.
@@ -31,14 +30,8 @@ pub(super) struct Patches {
 impl Patches {
     /// What `node` becomes, if it is a convolution of patches for which that pays.
     pub(super) fn of(node: &Node, graph: &Graph) -> Option<Patches> {
-        let Op::Conv { strides, pads, dilations, groups: 1, format: DataFormat::ChannelsLast } = &node.op
-        else {
-            return None;
-        };
-        let [image, weights] = [graph.shape(node.inputs[0]), graph.shape(node.inputs[1])];
+        let Narrow { strides, pads, dilations, kernel: sizes, channels, image } = Narrow::of(node, graph)?;
         let n = strides.len();
-        let sizes: Vec<usize> = weights.dims()[2..].iter().map(|d| d.as_static()).collect::<Option<_>>()?;
-        let channels = image.dim(n + 1).as_static().filter(|c| (1..=MOST_CHANNELS).contains(c))?;
         let places = node.shape.dims()[1..=n].to_vec();
         // What is beside the last patch is cut off.
         let known = |i: usize| {
@@ -46,11 +39,8 @@ impl Patches {
             all == read || all.as_const().is_some() && read.as_const().is_some()
         };
         let is_patch = sizes == *strides && pads.iter().all(|&p| p == 0) && dilations.iter().all(|&d| d == 1);
-        if !is_patch || image.dtype().bits() != 16 {
-            return None;
-        }
-        let elements = sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s))?;
-        if elements < 2 || !(0..n).all(known) {
+        let elements = sizes.iter().product::<usize>();
+        if !is_patch || elements < 2 || !(0..n).all(known) {
             return None;
         }
         let now = Work::of(elements, channels, now_at_once(node, graph, channels), 0);
