@@ -286,7 +286,7 @@ fn softmax(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     })
 }
 
-/// `(x − μ) / √(σ² + ε) · γ + β`; the RMS norm takes μ to be 0.
+/// `(x − μ) · (1 / √(σ² + ε)) · γ + β`; the RMS norm takes μ to be 0.
 fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
     let (Op::LayerNorm { eps, .. } | Op::RmsNorm { eps, .. }) = anchor.op else {
@@ -317,11 +317,13 @@ fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let variance = cx.b.div(squares, n);
     let eps = cx.b.number(ty, f64::from(eps));
     let shifted = cx.b.add(variance, eps);
-    let deviation = cx.b.unary(UnOp::Sqrt, shifted);
+    let (deviation, one) = (cx.b.unary(UnOp::Sqrt, shifted), cx.b.number(ty, 1.0));
+    // Divided once: a division takes a GPU as long as all else that is done to an element.
+    let scale = cx.b.div(one, deviation);
     row.each(cx, |cx, i, index| {
         let v = row.again(cx, x, i, index)?;
         let v = cx.b.sub(v, mean);
-        let mut v = cx.b.div(v, deviation);
+        let mut v = cx.b.mul(v, scale);
         for (at, &parameter) in anchor.inputs.iter().enumerate().skip(1) {
             let own = cx.broadcast(parameter, x, index);
             let p = cx.element(parameter, &own)?;
