@@ -2,7 +2,8 @@
 //!
 //! Matches: ops on f32 that the [`PrecisionPolicy`] names, where the device has a kernel for the shorter type.
 //! Makes: casts in front of them and behind them; neighbours that both run short keep their values short, and
-//! movement follows what it moves. Inputs, outputs and parameters keep the types they are declared with: casts
+//! movement follows what it moves: of each value that was made long again, the short one is remembered, however many reshapes,
+//! slices and concatenations are between it and what reads it. Inputs, outputs and parameters keep the types they are declared with: casts
 //! of parameters are part of the init program. What does not survive in the type stays f32 (`range.rs`); masks beyond its
 //! range become its largest numbers. Legal because the caller asked for that precision.
 //!
@@ -36,21 +37,36 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     }
     let long = range::long_nodes(graph, context.options, &|op| policy.dtype(op));
     let mut s = Simplifier::new(graph, context);
+    let mut shorts = Shorts::with_capacity(graph.len());
     for node in graph.nodes() {
         s.begin(node);
         let shortens = node.shape.dtype() == DType::F32 && !long[node.id.index()];
         let short = match policy.dtype(&node.op).filter(|_| shortens) {
-            Some(_) if needs_no_kernel(&node.op) => moved(node, &mut s)?,
-            Some(dtype) => shortened(node, dtype, &mut s, context)?,
+            Some(_) if needs_no_kernel(&node.op) => moved(node, &shorts, &mut s)?,
+            Some(dtype) => shortened(node, dtype, &shorts, &mut s, context)?,
             None => None,
         };
-        match short.filter(|&id| *s.graph().shape(id) == node.shape) {
-            Some(id) => s.rewriter().replace(node.id, id),
-            None => s.node(node)?,
+        let long = match short {
+            Some(short) => Some(s.build(Op::Cast { to: DType::F32 }, &[short])?),
+            None => None,
+        };
+        match long.filter(|&id| *s.graph().shape(id) == node.shape) {
+            Some(id) => {
+                s.rewriter().replace(node.id, id);
+                shorts.push(short);
+            }
+            None => {
+                s.node(node)?;
+                shorts.push(None);
+            }
         }
     }
     Ok(s.finish(context.options.dce))
 }
+
+/// For each old node, the new value in a shorter type that it is, made long again. The cast between the two cannot be looked up in the
+/// graph: the simplifier moves it in front of the movement of the short value.
+type Shorts = Vec<Option<NodeId>>;
 
 enum Policy<'o> {
     /// Everything in one type.
@@ -104,10 +120,11 @@ fn is_delicate(op: &Op) -> bool {
     }
 }
 
-/// The op on short inputs, made long again; none when the device has no kernel for that.
+/// The op on short inputs; none when the device has no kernel for that.
 fn shortened(
     node: &Node,
     dtype: DType,
+    shorts: &Shorts,
     s: &mut Simplifier<'_>,
     context: &PassContext<'_>,
 ) -> Result<Option<NodeId>> {
@@ -119,10 +136,14 @@ fn shortened(
         return Ok(None);
     }
     let mut inputs = Vec::with_capacity(node.inputs.len());
-    for &id in &node.inputs {
-        let id = s.rewriter().new_id(id);
-        let is_long = s.dtype(id) == DType::F32;
-        inputs.push(if is_long { short_input(id, dtype, s)? } else { id });
+    for &old in &node.inputs {
+        let id = s.rewriter().new_id(old);
+        let short = shorts[old.index()].filter(|&short| s.dtype(short) == dtype);
+        inputs.push(match short {
+            Some(short) => short,
+            None if s.dtype(id) == DType::F32 => short_input(id, dtype, s)?,
+            None => id,
+        });
     }
     if s.infer(&node.op, &inputs).is_err() {
         // The op is not for this type.
@@ -132,7 +153,7 @@ fn shortened(
     if s.dtype(short) != dtype || !runs_natively(s.graph().node(short), s.graph(), context) {
         return Ok(None);
     }
-    s.build(Op::Cast { to: DType::F32 }, &[short]).map(Some)
+    Ok(Some(short))
 }
 
 /// `id` in the short type. Finite constants beyond its range (masks, see [`range`]) become its largest numbers: they are
@@ -154,12 +175,13 @@ fn short_input(id: NodeId, dtype: DType, s: &mut Simplifier<'_>) -> Result<NodeI
     s.build(Op::Cast { to: dtype }, &[id])
 }
 
-/// Movement of what was made long just now: the short value is moved, and made long afterwards.
-fn moved(node: &Node, s: &mut Simplifier<'_>) -> Result<Option<NodeId>> {
+/// Movement of what is short, or was made long by a cast of the model: the short value is moved.
+fn moved(node: &Node, shorts: &Shorts, s: &mut Simplifier<'_>) -> Result<Option<NodeId>> {
     let mut inputs = Vec::with_capacity(node.inputs.len());
-    for &id in &node.inputs {
-        let id = s.rewriter().new_id(id);
+    for &old in &node.inputs {
+        let id = s.rewriter().new_id(old);
         match s.op(id) {
+            _ if shorts[old.index()].is_some() => inputs.extend(shorts[old.index()]),
             Op::Cast { .. } if s.dtype(s.input(id, 0)).is_float() => inputs.push(s.input(id, 0)),
             _ => return Ok(None),
         }
@@ -168,6 +190,5 @@ fn moved(node: &Node, s: &mut Simplifier<'_>) -> Result<Option<NodeId>> {
     if inputs.is_empty() || !one_type || matches!(node.op, Op::Result { .. }) {
         return Ok(None);
     }
-    let moved = s.build(node.op.clone(), &inputs)?;
-    s.build(Op::Cast { to: DType::F32 }, &[moved]).map(Some)
+    s.build(node.op.clone(), &inputs).map(Some)
 }

@@ -1,9 +1,9 @@
 //! Precision: which ops run short, and where the casts are.
 
-use crate::common::{apply_with, check_with, count, short};
+use crate::common::{apply_with, bindings, check_with, count, short};
 use rlx_ir::op::BinaryOp;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::{ConstData, DType, OpKind, Shape, Value};
+use rlx_ir::{ConstData, DType, DimBinding, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
 use rlx_opt::{CompileOptions, Precision, PrecisionPolicy};
 
@@ -206,4 +206,45 @@ fn constants_that_the_type_has_no_number_for_stay_long() {
     );
     let after = apply_with(apply_precision::run, &before, &f16);
     assert_eq!(of_x(&after, &[2], &[3e6, 1e6]), [3.0, 1.0], "{after}");
+}
+
+#[test]
+fn what_is_cut_out_of_a_short_value_stays_short() {
+    // Query, key and value as one product: reshapes and transposes in front of the slices, and a concatenation behind them.
+    let moved = "r = Reshape(a) {to=[5, 2, 3, 4]}
+        t = Transpose(r) {perm=[2, 1, 0, 3]}
+        q = Slice(t) {starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[1, 2, 5, 4]}
+        k = Slice(t) {starts=[1, 0, 0, 0], steps=[1, 1, 1, 1], to=[1, 2, 5, 4]}
+        v = Slice(t) {starts=[2, 0, 0, 0], steps=[1, 1, 1, 1], to=[1, 2, 5, 4]}
+        both = Concat(k, v) {axis=2}
+        turned = Transpose(both) {perm=[0, 1, 3, 2]}";
+    let inputs = "x: [5, 2, 4] f32
+        w: param [4, 12] f32";
+    let before = short(&format!("{inputs}\n a = MatMul(x, w)\n {moved}\n y = MatMul(q, turned)\n return y"));
+    for precision in [Precision::F16, Precision::BF16] {
+        let options = CompileOptions::default().precision(precision);
+        let after = apply_with(apply_precision::run, &before, &options);
+        // The input, the parameter and the result.
+        assert_eq!(count(&after, OpKind::Cast), 3, "{after}");
+        // Not a bit differs from what is made long, moved and made short again.
+        let there_and_back = format!(
+            "{inputs}
+            xs = Cast(x) {{to={precision}}}
+            ws = Cast(w) {{to={precision}}}
+            product = MatMul(xs, ws)
+            a = Cast(product) {{to=f32}}
+            {moved}
+            qs = Cast(q) {{to={precision}}}
+            ts = Cast(turned) {{to={precision}}}
+            last = MatMul(qs, ts)
+            y = Cast(last) {{to=f32}}
+            return y"
+        );
+        let there_and_back = short(&there_and_back);
+        for seed in 0..3 {
+            let given = bindings(&before, &DimBinding::default(), seed);
+            let want = oracle::evaluate(&there_and_back, &given).unwrap();
+            assert_eq!(oracle::evaluate(&after, &given).unwrap(), want, "{after}");
+        }
+    }
 }
