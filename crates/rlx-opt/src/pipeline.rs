@@ -47,6 +47,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },
     Pass { name: "fold-constants", run: passes::fold_constants::run },
     Pass { name: "simplify", run: passes::simplify::run },
+    Pass { name: "order-rows", run: passes::order_rows::run },
     Pass { name: "recognize-composites", run: passes::recognize_composites::run },
     Pass { name: "fold-batch-norm", run: passes::fold_batch_norm::run },
     Pass { name: "apply-precision", run: passes::apply_precision::run },

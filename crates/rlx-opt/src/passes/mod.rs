@@ -10,6 +10,7 @@ pub mod legalize;
 pub mod merge_matmuls;
 pub mod multiply_blocks;
 pub mod multiply_integers;
+pub mod order_rows;
 pub mod pack_weights;
 pub mod recognize_composites;
 pub mod simplify;

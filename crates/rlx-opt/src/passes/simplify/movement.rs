@@ -7,13 +7,14 @@ use rlx_ir::op::{PadMode, ReduceOp};
 use rlx_ir::sort::sort;
 use rlx_ir::{Dim, Extent, NodeId, Op, Result};
 
-use super::dims::{extended, groups, inverse, keeps_order, permuted};
+use super::dims::{Group, extended, groups, inverse, keeps_order, permuted};
 use super::{Rule, Simplifier};
 
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "move-nothing", fast: false, apply: move_nothing },
     Rule { name: "reshape-of-reshape", fast: false, apply: reshape_of_reshape },
     Rule { name: "reshape-is-kept-dims", fast: false, apply: reshape_is_kept_dims },
+    Rule { name: "ones-in-front-of-transpose", fast: false, apply: ones_in_front_of_transpose },
     Rule { name: "split-before-transpose", fast: false, apply: split_before_transpose },
     Rule { name: "transpose-of-transpose", fast: false, apply: transpose_of_transpose },
     Rule { name: "transpose-is-reshape", fast: false, apply: transpose_is_reshape },
@@ -67,6 +68,34 @@ fn reshape_is_kept_dims(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> F
         return Ok(None);
     }
     s.build(kept, &[x]).map(Some)
+}
+
+/// A dimension of 1 that a reshape makes, a transpose moves and another reshape drops is not made, where what is left of the first
+/// reshape splits dimensions, if it does anything.
+fn ones_in_front_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Reshape { to }, Op::Transpose { perm }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    let made = s.input(inputs[0], 0);
+    if !matches!(s.op(made), Op::Reshape { .. }) || to.len() >= perm.len() {
+        return Ok(None);
+    }
+    let Some(dropped) = groups(s.dims(inputs[0]), to) else { return Ok(None) };
+    if dropped.iter().any(|g| g.from.len() != 1 || g.to.len() > 1) {
+        return Ok(None);
+    }
+    let kept = dropped.iter().filter(|g| !g.to.is_empty()).map(|g| perm[g.from.start]);
+    let perm: Vec<usize> = kept.collect();
+    // The dimensions that are left, in the order that the first reshape makes them.
+    let mut left = perm.clone();
+    sort(&mut left);
+    let (x, dims) = (s.input(made, 0), permuted(s.dims(made), &left));
+    let only_splits = |groups: Vec<Group>| groups.iter().all(|g| g.from.len() <= 1 && !g.to.is_empty());
+    if !groups(s.dims(x), &dims).is_some_and(only_splits) {
+        return Ok(None);
+    }
+    let place = |p: &usize| left.iter().position(|q| q == p);
+    let Some(perm) = perm.iter().map(place).collect::<Option<Vec<usize>>>() else { return Ok(None) };
+    let split = s.reshape(x, dims)?;
+    s.transpose(split, perm).map(Some)
 }
 
 /// `split(transpose(x)) → transpose'(split'(x))`.

@@ -55,6 +55,11 @@ fn moved_back(s: &mut Simplifier<'_>, y: NodeId, perm: &[usize]) -> Found {
     {
         return Ok(Some(s.input(y, 0)));
     }
+    // An operand of the last dimensions only, which stay where they are.
+    let first = perm.len().saturating_sub(s.dims(y).len());
+    if (first..perm.len()).all(|i| perm[i] == i) {
+        return Ok(Some(y));
+    }
     let full = extended(s.dims(y), perm.len());
     let back = inverse(perm);
     if !keeps_order(&full, &back) && !s.is_fixed(y) {
