@@ -40,8 +40,8 @@ pub struct Pass {
 
 /// The passes from the graph as given to the graph that is lowered, in order.
 ///
-/// Common subexpressions vanish in every pass, since all build through the [`crate::rewrite::Rewriter`]. The
-/// precision policy comes after composites are recognised, because it speaks of composites. Lowering splits
+/// Common subexpressions vanish in every pass, since all build through the [`crate::rewrite::Rewriter`]. Rows are put in order before
+/// composites are recognised, because attention is told its heads' place by the transposes around it. The precision policy comes after composites are recognised, because it speaks of composites. Lowering splits
 /// off the init program.
 pub const PASSES: &[Pass] = &[
     Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },

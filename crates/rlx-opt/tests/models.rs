@@ -69,8 +69,8 @@ const PRODUCERS: &[(&str, [usize; 3])] = &[
     ("gpt2", [5, 0, 0]),
     // Gate and up of both layers.
     ("llama", [5, 0, 2]),
-    // Between the others and their matmuls the rows are transposed or cut.
-    ("vit_reduced", [2, 0, 0]),
+    // Between the last one and its matmul the rows are cut.
+    ("vit_reduced", [4, 0, 0]),
     ("t5_encoder", [4, 0, 0]),
     ("whisper", [4, 0, 0]),
 ];

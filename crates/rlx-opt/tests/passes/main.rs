@@ -8,6 +8,7 @@ mod layout;
 mod merge_matmuls;
 mod multiply_blocks;
 mod multiply_integers;
+mod order_rows;
 mod pack_weights;
 mod precision;
 mod recognize_composites;

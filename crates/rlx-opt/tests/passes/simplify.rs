@@ -265,6 +265,59 @@ fn a_transposed_operand_beside_one_that_is_not_stays() {
 }
 
 #[test]
+fn an_operand_of_dimensions_that_stay_in_place_is_not_moved() {
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3, 4] f32
+          %1 = Input {name="b"} : [4] f32
+          %2 = Transpose(%0) {perm=[1, 0, 2]} : [3, 2, 4] f32
+          %3 = Binary.Add(%2, %1) : [3, 2, 4] f32
+          return %3
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3, 4] f32
+          %1 = Input {name="b"} : [4] f32
+          %2 = Binary.Add(%0, %1) : [2, 3, 4] f32
+          %3 = Transpose(%2) {perm=[1, 0, 2]} : [3, 2, 4] f32
+          return %3
+        }"#,
+    );
+}
+
+#[test]
+fn dimensions_of_one_that_come_and_go_around_a_transpose_are_not_made() {
+    // As torch's attention takes query, key and value apart.
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [5, batch, 12] f32
+          %1 = Reshape(%0) {to=[1, 5, batch, 3, 4]} : [1, 5, batch, 3, 4] f32
+          %2 = Transpose(%1) {perm=[3, 1, 2, 0, 4]} : [3, 5, batch, 1, 4] f32
+          %3 = Reshape(%2) {to=[3, 5, batch, 4]} : [3, 5, batch, 4] f32
+          return %3
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [5, batch, 12] f32
+          %1 = Reshape(%0) {to=[5, batch, 3, 4]} : [5, batch, 3, 4] f32
+          %2 = Transpose(%1) {perm=[2, 0, 1, 3]} : [3, 5, batch, 4] f32
+          return %2
+        }"#,
+    );
+    // One that the value has, and one that is wanted, stay.
+    check_unchanged(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [5, 1, 6] f32
+          %1 = Reshape(%0) {to=[5, 2, 3]} : [5, 2, 3] f32
+          %2 = Transpose(%1) {perm=[1, 0, 2]} : [2, 5, 3] f32
+          %3 = Reshape(%2) {to=[2, 1, 15]} : [2, 1, 15] f32
+          return %3
+        }"#,
+    );
+}
+
+#[test]
 fn packed_elements_are_moved_in_whole_bytes() {
     check_unchanged(
         simplify::run,

@@ -1,7 +1,8 @@
 //! Rules about movement ops among themselves: what does nothing goes, neighbours become one.
 //!
 //! Of a reshape and a transpose in a row, splits of dimensions move before the transpose and merges behind it;
-//! so `merge ∘ transpose ∘ split`, as exporters write it, finds its counterpart.
+//! so `merge ∘ transpose ∘ split`, as exporters write it, finds its counterpart. A dimension of 1 that is made before a transpose and dropped
+//! behind it would count as a merge, and is not made.
 
 use rlx_ir::op::{PadMode, ReduceOp};
 use rlx_ir::sort::sort;
