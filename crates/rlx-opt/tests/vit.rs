@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::Anything;
-use rlx_ir::lir::{LirModule, Operand, StepKind};
-use rlx_ir::{Op, OpKind};
+use rlx_ir::lir::{LirModule, Step, StepKind};
+use rlx_ir::{Op, OpKind, sym};
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_opt::{CompileOptions, CompilePipeline, Precision};
 use rlx_testdata::models::model;
@@ -16,10 +16,16 @@ use rlx_testdata::models::model;
 /// residual.
 const STEPS_OF_LAYER: usize = 5;
 
-fn compiled(name: &str, precision: Precision) -> LirModule {
+/// How many the reduced model has.
+const LAYERS: usize = 2;
+
+fn compiled(name: &str, precision: Precision, batch: Option<usize>) -> LirModule {
     let path = model(name).graph_file().expect("its weights are made by formula");
     let imported = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap();
-    let options = CompileOptions::default().precision(precision);
+    let mut options = CompileOptions::default().precision(precision);
+    if let Some(batch) = batch {
+        options.dim_binding.set(sym::BATCH, batch);
+    }
     let pipeline = CompilePipeline::new(Arc::new(Anything { channels_last: true }), options);
     pipeline.compile(&imported.graph).unwrap().lir
 }
@@ -37,29 +43,38 @@ fn anchor(kind: &StepKind) -> Option<OpKind> {
     }
 }
 
+/// The steps between the first norm and the last one.
+fn layers(lir: &LirModule) -> &[Step] {
+    let is_attention = |step: &&Step| anchor(&step.kind) == Some(OpKind::Attention);
+    assert_eq!(lir.steps.iter().filter(is_attention).count(), LAYERS, "{lir}");
+    let first = lir.steps.iter().position(|step| is_attention(&step)).unwrap();
+    &lir.steps[first - 1..first - 1 + LAYERS * STEPS_OF_LAYER]
+}
+
+fn check_layers(name: &str, precision: Precision, batch: Option<usize>) {
+    let lir = compiled(name, precision, batch);
+    for step in layers(&lir) {
+        let found = anchor(&step.kind);
+        let context = || format!("{found:?} in {name}, {precision}, {batch:?}: {lir}");
+        assert!(matches!(found, Some(OpKind::MatMul | OpKind::Attention)), "{}", context());
+        // Query, key and value are columns of one product; all else is read as it was written.
+        let dense = step.inputs.iter().all(|operand| operand.view.is_dense());
+        assert!(dense || found == Some(OpKind::Attention), "{}", context());
+        let mut operands = step.inputs.iter().chain(&step.outputs);
+        assert!(operands.all(|operand| operand.dtype == precision.dtype()), "{}", context());
+    }
+    // Behind the layers there is a norm alone, and the head.
+    let behind = layers(&lir).as_ptr_range().end;
+    let rest = lir.steps.iter().skip_while(|step| !std::ptr::eq(*step, behind)).count();
+    assert_eq!(rest, 2, "{name}, {precision}, {batch:?}: {lir}");
+}
+
 #[test]
 fn an_encoder_layer_has_no_casts_no_copies_and_no_transposed_rows() {
     for name in ["vit_reduced", "vit_reduced_dynamo"] {
         for precision in [Precision::F32, Precision::F16, Precision::BF16] {
-            let lir = compiled(name, precision);
-            let attentions: Vec<usize> = (0..lir.steps.len())
-                .filter(|&i| anchor(&lir.steps[i].kind) == Some(OpKind::Attention))
-                .collect();
-            assert_eq!(attentions.len(), 2, "{lir}");
-            assert_eq!(attentions[1] - attentions[0], STEPS_OF_LAYER, "{lir}");
-            let layers = &lir.steps[attentions[0] - 1..attentions[1] + STEPS_OF_LAYER - 1];
-            for step in layers {
-                let found = anchor(&step.kind);
-                assert!(
-                    matches!(found, Some(OpKind::MatMul | OpKind::Attention)),
-                    "{found:?} in {name}: {lir}"
-                );
-                // Query, key and value are columns of one product; all else is read as it was written.
-                let is_dense = |operand: &Operand| operand.view.is_dense();
-                let attention = found == Some(OpKind::Attention);
-                assert!(attention || step.inputs.iter().all(is_dense), "{precision}: {lir}");
-                let short = |operand: &Operand| operand.dtype == precision.dtype();
-                assert!(step.inputs.iter().chain(&step.outputs).all(short), "{precision}: {lir}");
+            for batch in [None, Some(1), Some(4)] {
+                check_layers(name, precision, batch);
             }
         }
     }

@@ -52,7 +52,7 @@ impl<'g> Surroundings<'g> {
         let mut trial = Trial::new(self.graph);
         let mut in_front = Vec::new();
         let mut at = self.graph.node(first.inputs[0]);
-        while is_movement(&at.op) {
+        while is_movement(&at.op) && in_front.len() < MOST {
             in_front.push(at);
             at = self.graph.node(at.inputs[0]);
         }

@@ -309,13 +309,20 @@ fn unrepeated(s: &mut Simplifier<'_>, id: NodeId) -> Result<Option<NodeId>> {
     s.reshape(one, vec![dims[0], kept, dims[2], dims[3]]).map(Some)
 }
 
-/// `[B, S, H·D]` in place of `[B, H, S, D]` that is a transpose anyway.
+/// `[B, S, H·D]` in place of `[B, H, S, D]` that is a transpose of it anyway. Dimensions of 1 may stand elsewhere in front of the transpose,
+/// or come behind it: what one image has between its sequence and its heads.
 fn heads_last(s: &mut Simplifier<'_>, id: NodeId) -> Result<Option<NodeId>> {
-    let Op::Transpose { perm } = s.op(id) else { return Ok(None) };
-    if *perm != [0, 2, 1, 3] {
+    let is_transpose = |s: &Simplifier<'_>, id: NodeId| match s.op(id) {
+        Op::Reshape { .. } => matches!(s.op(s.input(id, 0)), Op::Transpose { .. }),
+        op => matches!(op, Op::Transpose { .. }),
+    };
+    if !is_transpose(s, id) {
         return Ok(None);
     }
-    let x = s.input(id, 0);
+    let x = s.transpose(id, vec![0, 2, 1, 3])?;
+    if is_transpose(s, x) {
+        return Ok(None);
+    }
     let dims = s.dims(x).to_vec();
     let width = Dim::from(dims[2].extent() * dims[3].extent());
     s.reshape(x, vec![dims[0], dims[1], width]).map(Some)

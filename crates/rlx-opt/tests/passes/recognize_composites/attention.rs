@@ -130,6 +130,31 @@ fn attention_of_grouped_heads() {
 }
 
 #[test]
+fn attention_of_one_item_with_the_sequence_first() {
+    // torch.nn.MultiheadAttention, batch_first, batch 1: its transposes are reshapes.
+    let after = expect(
+        "q: [seq, 1, 8] f32
+        k: [seq, 1, 8] f32
+        v: [seq, 1, 8] f32
+        qh = Reshape(q) {to=[seq, 1, 2, 4]}
+        kh = Reshape(k) {to=[seq, 1, 2, 4]}
+        vh = Reshape(v) {to=[seq, 1, 2, 4]}
+        qt = Transpose(qh) {perm=[1, 2, 0, 3]}
+        kt = Transpose(kh) {perm=[1, 2, 3, 0]}
+        vt = Transpose(vh) {perm=[1, 2, 0, 3]}
+        a = MatMul(qt, kt)
+        b = Binary.Mul(a, 0.5)
+        p = Softmax(b) {axis=-1}
+        y = MatMul(p, vt)
+        t = Transpose(y) {perm=[2, 0, 1, 3]}
+        z = Reshape(t) {to=[seq, 8]}
+        return z",
+        &attention(MaskKind::None, None),
+    );
+    assert_eq!(count(&after, OpKind::Transpose), 0, "{after}");
+}
+
+#[test]
 fn attention_of_windows() {
     // Swin: a mask for each window of an image, and a bias for each head.
     let graph = |mask: &str| {
