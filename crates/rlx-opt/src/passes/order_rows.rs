@@ -12,7 +12,7 @@
 //! %4 = Transpose(%3) {perm=[1, 0, 2]} : [2, 5, 3] f32     →     %2 = MatMul(%0, %1) : [2, 5, 3] f32
 //! ```
 //!
-//! Whether it spares anything depends on all that reads the rows. So what follows is tried on its own ([`trial`]), and the transpose is moved
+//! Whether it spares anything depends on all that reads the rows. So what follows is tried on its own (`trial.rs`), and the transpose is moved
 //! only where fewer elements are read out of order afterwards.
 
 mod trial;
