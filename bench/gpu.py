@@ -1,4 +1,4 @@
-"""Times models and matmuls on an NVIDIA GPU: RLX beside PyTorch, eager and compiled, in bf16.
+"""Times models, matmuls and attention on an NVIDIA GPU: RLX beside PyTorch, eager and compiled, in bf16.
 
     cargo build --release -p rlx --features cuda
     python bench/gpu.py --rlx target/release/rlx --markdown target/gpu.md
@@ -43,6 +43,18 @@ PRODUCTS = [
 ]
 
 
+# The same of a decoder's step, as Llama of 7 B and of 1 B has them: what is read is the right matrix.
+ROWS = [(1, 4096, 4096), (1, 11008, 4096), (1, 4096, 11008), (1, 32000, 4096), (1, 2048, 2048), (1, 5632, 2048)]
+# Batch, heads, queries, keys, elements of a head, and whether it is causal.
+ATTENTIONS = [
+    (32, 12, 128, 128, 64, False),
+    (32, 12, 197, 197, 64, False),
+    (4, 16, 2048, 2048, 64, True),
+    (1, 32, 4096, 4096, 128, True),
+    (8, 32, 1, 4096, 128, False),
+]
+
+
 def torch_model(name):
     import torchvision.models
     from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
@@ -82,7 +94,28 @@ def export_bert(folder):
     torch.onnx.export(Hidden().eval(), (inputs,), folder / "bert.onnx", dynamo=True, dynamic_shapes=batch, **names)
 
 
-def save_products(folder):
+def save_attentions(folder):
+    """One model of independent attentions; a sum behind each keeps results off the host."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes, inputs, outputs = [], [], []
+    axes = onnx.numpy_helper.from_array(np.array([1, 2, 3], dtype=np.int64), "axes")
+    for i, (batch, heads, queries, keys, size, causal) in enumerate(ATTENTIONS):
+        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
+            dims = [batch, heads, rows, size]
+            inputs.append(helper.make_tensor_value_info(f"{name}{i}", TensorProto.FLOAT, dims))
+        of = [f"q{i}", f"k{i}", f"v{i}"]
+        nodes.append(helper.make_node("Attention", of, [f"a{i}"], name=f"attention{i}", is_causal=int(causal)))
+        nodes.append(helper.make_node("ReduceMax", [f"a{i}", "axes"], [f"y{i}"], name=f"max{i}", keepdims=0))
+        outputs.append(helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, [batch]))
+    graph = helper.make_graph(nodes, "attentions", inputs, outputs, [axes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    onnx.save(model, folder / "attentions.onnx")
+
+
+def save_products(folder, products, file):
     """One model of independent matmuls."""
     import numpy as np
     import onnx
@@ -90,7 +123,7 @@ def save_products(folder):
 
     random = np.random.default_rng(1)
     nodes, inputs, outputs, weights = [], [], [], []
-    for i, (m, n, k) in enumerate(PRODUCTS):
+    for i, (m, n, k) in enumerate(products):
         weight = (random.standard_normal((k, n), dtype=np.float32) / np.sqrt(k)).astype(np.float32)
         weights.append(onnx.numpy_helper.from_array(weight, f"w{i}"))
         inputs.append(helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [m, k]))
@@ -98,7 +131,7 @@ def save_products(folder):
         nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"], name=f"mm_{m}x{n}x{k}"))
     graph = helper.make_graph(nodes, "products", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, folder / "products.onnx", save_as_external_data=True, location="products.data")
+    onnx.save(model, folder / f"{file}.onnx", save_as_external_data=True, location=f"{file}.data")
 
 
 def median(run, count):
@@ -132,25 +165,45 @@ def serve_torch(name, batch):
         print(json.dumps([median(lambda: model(x), 20), median(lambda: compiled(x), 60)]), flush=True)
 
 
-def torch_products():
-    """Microseconds of each product."""
+def least_time(run):
+    """Microseconds of one of ten in a row, at best."""
+    import torch
+
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    run(0)
+    least = float("inf")
+    for _ in range(5):
+        marks[0].record()
+        for i in range(10):
+            run(i)
+        marks[1].record()
+        marks[1].synchronize()
+        least = min(least, marks[0].elapsed_time(marks[1]) * 100)
+    return least
+
+
+def torch_products(products):
+    """Microseconds of each product, by matrices that are not all in the caches."""
     import torch
 
     found = []
-    for m, n, k in PRODUCTS:
+    for m, n, k in products:
         a = torch.randn(m, k, device="cuda").bfloat16()
-        b = torch.randn(k, n, device="cuda").bfloat16()
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        a @ b
-        least = float("inf")
-        for _ in range(5):
-            marks[0].record()
-            for _ in range(10):
-                a @ b
-            marks[1].record()
-            marks[1].synchronize()
-            least = min(least, marks[0].elapsed_time(marks[1]) * 100)
-        found.append(least)
+        count = 1 if m > 1 else max(1, (1 << 28) // (n * k * 2))
+        b = [torch.randn(k, n, device="cuda").bfloat16() for _ in range(count)]
+        found.append(least_time(lambda i, a=a, b=b: a @ b[i % len(b)]))
+    return found
+
+
+def torch_attentions():
+    """Microseconds of each attention."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    found = []
+    for batch, heads, queries, keys, size, causal in ATTENTIONS:
+        of = [torch.randn(batch, heads, n, size, device="cuda").bfloat16() for n in (queries, keys, keys)]
+        found.append(least_time(lambda _, of=of, causal=causal: scaled_dot_product_attention(*of, is_causal=causal)))
     return found
 
 
@@ -188,19 +241,37 @@ def models_table(args, folder):
         yield f"| {name}, {batch} | {ours:.3f} | {host:.3f} | {compiled:.3f} | {eager:.3f} | {ratio:.2f} |"
 
 
+def steps(args, model, numerics, kind):
+    """Microseconds of the steps of a kind, in the order of their nodes."""
+    report = rlx(args, model, {}, numerics, ["--runs", "10", "--profile", "--bind-inputs"])
+    return [step["us"] for step in report["profile"]["steps"] if step["kind"] == kind]
+
+
+def rows_table(args, folder):
+    save_products(folder, ROWS, "rows")
+    times = steps(args, folder / "rows.onnx", "fast", "MatMul")
+    yield "| columns × depth of one row | PyTorch, GB/s | RLX, GB/s |"
+    yield "|---|---|---|"
+    for (_, n, k), peer, own in zip(ROWS, torch_products(ROWS), times, strict=True):
+        yield f"| {n} × {k} | {n * k * 2e-3 / peer:.0f} | {n * k * 2e-3 / own:.0f} |"
+
+
+def attention_table(args, folder):
+    save_attentions(folder)
+    times = steps(args, folder / "attentions.onnx", "fast", "Attention")
+    yield "| batch × heads, queries × keys, size of a head | PyTorch, µs | RLX, µs |"
+    yield "|---|---|---|"
+    for (batch, heads, queries, keys, size, causal), peer, own in zip(ATTENTIONS, torch_attentions(), times, strict=True):
+        what = ", causal" if causal else ""
+        yield f"| {batch} × {heads}, {queries} × {keys}, {size}{what} | {peer:.1f} | {own:.1f} |"
+
+
 def products_table(args, folder):
-    save_products(folder)
-    times = []
-    for numerics in ["fast", "strict"]:
-        report = rlx(args, folder / "products.onnx", {}, numerics, ["--runs", "10", "--profile"])
-        named = {f"mm_{m}x{n}x{k}": [] for m, n, k in PRODUCTS}
-        for step in report["profile"]["steps"]:
-            if step["kind"] == "MatMul":
-                named[step["origin"].split(" ")[0]].append(step["us"])
-        times.append([min(found) for found in named.values()])
+    save_products(folder, PRODUCTS, "products")
+    times = [steps(args, folder / "products.onnx", numerics, "MatMul") for numerics in ("fast", "strict")]
     yield "| rows × columns × depth | PyTorch, µs | through cuBLASLt | own programs |"
     yield "|---|---|---|---|"
-    for (m, n, k), peer, library, own in zip(PRODUCTS, torch_products(), *times, strict=True):
+    for (m, n, k), peer, library, own in zip(PRODUCTS, torch_products(PRODUCTS), *times, strict=True):
         yield f"| {m} × {n} × {k} | {peer:.1f} | {library:.1f} | {own:.1f} |"
 
 
@@ -215,7 +286,7 @@ def main():
         return serve_torch(args.serve[0], int(args.serve[1]))
     os.makedirs(args.folder, exist_ok=True)
     lines = []
-    for table in (models_table, products_table):
+    for table in (models_table, products_table, rows_table, attention_table):
         for line in [*table(args, args.folder), ""]:
             print(line, flush=True)
             lines.append(line)

@@ -313,10 +313,19 @@ fn with(beside: &[Beside]) -> String {
     beside.iter().enumerate().map(of).collect()
 }
 
-/// The tiles of a list that are copied with something beside it, and that.
+/// The tiles of a list that are copied with something beside them, the views that sums are stored to so, and that.
 fn tiles_with(stmts: &[Stmt], found: &mut BTreeSet<String>) {
     for s in stmts {
         let copies = match s {
+            Stmt::Store { to, with: beside, .. } if !beside.is_empty() => {
+                found.insert(format!("  store g{}{}\n", to.0, with(beside)));
+                continue;
+            }
+            Stmt::Roles { producer, consumers } => {
+                tiles_with(producer, found);
+                tiles_with(consumers, found);
+                continue;
+            }
             Stmt::Copy(c) | Stmt::CopyAsync(c) | Stmt::Fetch(_, c) | Stmt::Put(_, c) => {
                 std::slice::from_ref(c)
             }

@@ -71,7 +71,7 @@ fn matmul_of(lines: &[&str]) -> Compiled<Program> {
     let (buffers, uniforms) = (what.all_buffers(), what.all_uniforms());
     for (of, body) in &text.bodies {
         let (to, given) = match of {
-            None => (&mut what.epilogue, 0),
+            None => (&mut what.epilogue, what.result_with.len()),
             Some(0) => (&mut what.left_map, what.left_with.len()),
             Some(1) => (&mut what.right_map, what.right_with.len()),
             Some(tile) => return Err(format!("a body of t{tile}")),
@@ -245,8 +245,18 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
         return Err("a matmul has three buffers".to_owned());
     }
     let mut others = declared.split_off(3).into_iter();
-    what.left_with = given(&comments, 0, &mut others)?;
-    what.right_with = given(&comments, 1, &mut others)?;
+    what.left_with = given(&comments, &["t0", "from"], 4, &mut others)?;
+    what.right_with = given(&comments, &["t1", "from"], 4, &mut others)?;
+    // The last one may be what the result is stored over, which has the result's buffer.
+    let first = 3 + what.left_with.len() + what.right_with.len();
+    let over = |words: &Vec<&str>| {
+        let number = words.first().and_then(|word| word.strip_prefix('g')?.parse::<usize>().ok());
+        number.is_some_and(|number| number >= first) && words.get(1) == Some(&"b2")
+    };
+    what.over = comments.iter().any(over);
+    let result = declared[2].clone();
+    let mut others = others.chain(what.over.then_some(result));
+    what.result_with = given(&comments, &["store", "g2"], 3, &mut others)?;
     what.buffers = others.collect();
     let normal = [("[u0", "u2"), ("[u2", "u1"), ("[u0", "u1")];
     let mut operands = Vec::new();
@@ -281,15 +291,15 @@ fn window(view: &[&str]) -> Compiled<Vec<Slide>> {
     .collect()
 }
 
-/// What the body of a tile is given: of the next buffers.
+/// What a body is given, of the next buffers: what is behind so many words of the line that begins so.
 fn given(
     comments: &[Vec<&str>],
-    tile: u32,
+    line: &[&str],
+    skip: usize,
     buffers: &mut impl Iterator<Item = BufferDecl>,
 ) -> Compiled<Vec<Given>> {
-    let of = format!("t{tile}");
-    let line = comments.iter().find(|words| words.len() > 4 && words[0] == of && words[1] == "from");
-    let mut words = line.map_or(&[][..], |words| &words[4..]).iter().peekable();
+    let line = comments.iter().find(|words| words.len() > skip && words.starts_with(line));
+    let mut words = line.map_or(&[][..], |words| &words[skip..]).iter().peekable();
     let mut all = Vec::new();
     while let Some(view) = words.next() {
         let vector = number(find(comments, view)?.last().copied().unwrap_or_default())?;
@@ -438,6 +448,42 @@ mod tests {
                 assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
             }
             for (from, to) in [("by 32", "by 64"), ("by row", "by 8"), ("u4 read", "i4 read"), ("m5", "m4")] {
+                let changed = text.replacen(from, to, 1);
+                assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
+            }
+        }
+    }
+
+    /// A matmul with a bias and a residual behind it that its result is stored over.
+    fn beside(arch: Arch, tiling: Tiling) -> Program {
+        let given = Given { dtype: DType::BF16, vector: 8, span: Span::One };
+        let mut what = Matmul { result_with: vec![given, given], over: true, ..Matmul::new(DType::BF16) };
+        what.result.vector = 8;
+        let (buffers, uniforms) = (what.all_buffers(), what.all_uniforms());
+        what.epilogue = Some(Scalar::with_rows("beside", &buffers, &uniforms, 2, |b, x, given, _| {
+            let x = b.add(x, given[0]);
+            b.add(x, given[1])
+        }));
+        matmul(arch, &what, &tiling).unwrap()
+    }
+
+    #[test]
+    fn stores_with_numbers_beside_their_sums_are_read_back_and_every_line_counts() {
+        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
+        let of_groups = (Arch::Sm90a, rlx_tile::schedule::group_tilings()[1]);
+        for (arch, tiling) in ARCHS[1..].iter().map(|&arch| (arch, tiling)).chain([of_groups]) {
+            let program = beside(arch, tiling);
+            let text = render::source(&program, "k").unwrap();
+            let read = compile(&text).unwrap().unwrap();
+            assert!(read.program.to_string() == program.to_string(), "{}", arch.name());
+            let lines: Vec<&str> = text.lines().collect();
+            for at in 1..lines.len() {
+                let mut left = lines.clone();
+                left.remove(at);
+                let compiled = compile(&(left.join("\n") + "\n")).unwrap();
+                assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
+            }
+            for (from, to) in [("store g2 with g3", "store g2 with g4"), ("g4 b2", "g4 b3"), ("m5", "m4")] {
                 let changed = text.replacen(from, to, 1);
                 assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
             }

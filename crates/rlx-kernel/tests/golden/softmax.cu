@@ -5,6 +5,9 @@ __device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0
 __device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 __device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
 __device__ __forceinline__ u16 to_brain(float f) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  u16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h;
+#endif
   u32 b = __float_as_uint(f);
   return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }

@@ -284,7 +284,7 @@ impl Matmul {
             of("right", &self.right, Access::Read),
             of("result", &self.result, Access::Write),
         ];
-        let given = self.given().take(self.given().count() - usize::from(self.over));
+        let given = self.given().take(self.given().count().saturating_sub(usize::from(self.over)));
         all.extend(given.enumerate().map(|(i, (_, given))| BufferDecl {
             name: format!("given{i}"),
             dtype: given.dtype,

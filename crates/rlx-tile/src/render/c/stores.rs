@@ -130,8 +130,8 @@ impl Body<'_> {
             }
             for e in 0..neighbours {
                 self.open("{");
-                self.line(&format!("float m0 = {sum}[{}];", first + e));
                 self.given_beside(what.with, "x{}[0]", &e.to_string());
+                self.line(&format!("float m0 = {sum}[{}];", first + e));
                 self.map(Some(map), "row", &format!("col + {e}"))?;
                 self.line(&format!("made[j][{}] = m0;", first + e));
                 self.close();
@@ -217,8 +217,8 @@ impl Body<'_> {
             self.line(&format!("float y[{CHUNK}];"));
             self.unrolled("e", CHUNK);
             let sum = self.language.float_of_bits("(e % 2 ? high[e / 2] : low[e / 2])");
-            self.line(&format!("float m0 = {sum};"));
             self.given_beside(what.with, &format!("x{{}}[j * {rows} + {row}]"), "e");
+            self.line(&format!("float m0 = {sum};"));
             self.map(what.map, "row", "col + e")?;
             self.line("y[e] = m0;");
             self.close();
