@@ -62,8 +62,11 @@ pub(super) fn spreads(step: &StepDesc, is_processor: bool) -> Vec<Spread> {
         let each = neighbours::of_processors(step, collapsed.as_ref());
         each.into_iter().map(|each| Spread { workgroup: SPREADS[0].workgroup, each }).collect()
     } else {
-        let wide =
-            collapsed.filter(|_| worth != Some(false)).and_then(|space| space.together(step, WIDE_BYTES));
+        let width = match &collapsed {
+            Some(space) => space.together(step, WIDE_BYTES),
+            None => neighbours::of_short_rows(step, WIDE_BYTES),
+        };
+        let wide = width.filter(|_| worth != Some(false));
         Vec::from_iter(wide.map(|width| Spread { workgroup: WIDE_WORKGROUP, each: Each::Together(width) }))
     };
     SPREADS[..count].iter().copied().chain(neighbours).collect()
@@ -103,7 +106,10 @@ pub fn schedule(step: &StepDesc, spread: Spread) -> Scheduled<Vec<Launch>> {
     }
     let elements = match spread.each {
         Each::Apart(each) => apart(&mut cx, dims, each)?,
-        Each::Together(width) => neighbours::together(&mut cx, collapsed.as_ref(), dims, width)?,
+        Each::Together(width) => match &collapsed {
+            Some(space) => neighbours::together(&mut cx, space, dims, width)?,
+            None => neighbours::short_rows(&mut cx, dims, width)?,
+        },
         Each::InTurn(most) => neighbours::in_turn(&mut cx, dims, most)?,
     };
     Ok(vec![cx.finish(elements.ceil_div(i64::from(spread.workgroup)))])

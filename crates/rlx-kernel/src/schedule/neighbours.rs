@@ -16,6 +16,7 @@
 //! other, it is the only choice. *In turn* is for processors that run kernels: they access each element of an invocation by itself, wherever it is, and have
 //! no instruction that divides several integers.
 
+use rlx_ir::lir::Operand;
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{Extent, Op};
 
@@ -23,7 +24,7 @@ use super::collapsed::{Along, Collapsed};
 use super::cx::{Arg, Cx};
 use super::map::Each;
 use super::{Scheduled, StepDesc, reject};
-use crate::ir::Value;
+use crate::ir::{Value, WIDTHS, WideAccess};
 
 /// Bytes that a processor accesses together for an invocation.
 const BYTES: usize = 32;
@@ -124,16 +125,59 @@ pub(super) fn in_turn(cx: &mut Cx<'_>, dims: &[Extent], most: i32) -> Scheduled<
 /// Each invocation has neighbours along the last dimension of a collapsed space, of which all or none are there. Gives how many invocations there are.
 pub(super) fn together(
     cx: &mut Cx<'_>,
-    collapsed: Option<&Collapsed>,
+    space: &Collapsed,
     dims: &[Extent],
     width: usize,
 ) -> Scheduled<Extent> {
-    let Some(space) = collapsed else { return reject("neighbours of a body that moves elements") };
     for_groups(cx, dims, width as i32, |cx, first| {
         let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
         read_together(cx, space, &places);
         store_together(cx, space, &places)
     })
+}
+
+/// How many neighbours an invocation may compute of a body that moves elements: all of a short last dimension, as channels of an image that has few, where results are
+/// written together. What is read of them is elsewhere, but their places are found once, and their neighbours' elements are beside them.
+pub(super) fn of_short_rows(step: &StepDesc, bytes: usize) -> Option<usize> {
+    let last = step.outputs.first()?.view.dims.last()?.as_const()?;
+    let bits = step.outputs.iter().map(|o| o.dtype.bits()).max()?;
+    let width = WIDTHS.into_iter().find(|&width| width as i64 == last)?;
+    let fits = width * bits <= 8 * bytes && step.outputs.iter().all(|o| is_together(step, o, width));
+    fits.then_some(width)
+}
+
+/// Each invocation has all of a short last dimension. Gives how many invocations there are.
+pub(super) fn short_rows(cx: &mut Cx<'_>, dims: &[Extent], width: usize) -> Scheduled<Extent> {
+    for_groups(cx, dims, width as i32, |cx, first| {
+        let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
+        store_neighbours(cx, &places)
+    })
+}
+
+/// Writes the results at these places, which are neighbours, together where there are several.
+pub(super) fn store_neighbours(cx: &mut Cx<'_>, places: &[Vec<Value>]) -> Scheduled<()> {
+    if let [index] = places {
+        return cx.store_results(index);
+    }
+    let outputs = cx.graph().outputs.clone();
+    for (k, id) in outputs.into_iter().enumerate() {
+        let values = places.iter().map(|index| cx.element(id, index)).collect::<Scheduled<Vec<_>>>()?;
+        let place = cx.place(Arg::Output(k));
+        let at = cx.address(&place, &places[0]);
+        cx.b.store_wide(place.buffer, at, values);
+    }
+    Ok(())
+}
+
+/// Whether so many neighbours along the last dimension, from a multiple of that on, are accessed together.
+pub(super) fn is_together(step: &StepDesc, operand: &Operand, width: usize) -> bool {
+    let whole = |at: Extent| at.modulo(width as i64) == Extent::Const(0);
+    let view = &operand.view;
+    let Some((&last, others)) = view.strides.split_last() else { return false };
+    last == Extent::Const(1)
+        && view.dims.last().is_some_and(|&dim| whole(dim))
+        && std::iter::once(&view.offset).chain(others).all(|&at| whole(at))
+        && WideAccess::is_known(step.stored(operand.dtype))
 }
 
 /// The index of the element that is `away` behind another one.

@@ -7,17 +7,16 @@
 //! x [32, 112, 112, 64] of bf16, windows of 3 × 3    ──▶    8 channels of a place, 9 reads of 16 bytes
 //! ```
 
-use rlx_ir::lir::Operand;
 use rlx_ir::op::{DataFormat, PoolKind, ReduceOp};
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::conv_pool::{Slides, arrange, spatial_dims};
 use super::cx::{Arg, Cx};
 use super::map::{Each, Spread};
-use super::neighbours::neighbour;
+use super::neighbours::{is_together, neighbour, store_neighbours};
 use super::reduce::Combine;
 use super::{Launch, Scheduled, StepDesc, reject};
-use crate::ir::{Const, Ty, Value, Var, WIDTHS, WideAccess};
+use crate::ir::{Const, Ty, Value, Var, WIDTHS};
 
 /// Invocations of a workgroup of single elements, and of one that accesses neighbours together.
 const WORKGROUPS: [u32; 2] = [64, 256];
@@ -49,17 +48,6 @@ fn number_of(step: &StepDesc, id: NodeId) -> Option<usize> {
     step.graph.inputs().position(|input| input.id == id)
 }
 
-/// Whether so many neighbours along the last dimension, from a multiple of that on, are accessed together.
-fn is_together(step: &StepDesc, operand: &Operand, width: usize) -> bool {
-    let whole = |at: Extent| at.modulo(width as i64) == Extent::Const(0);
-    let view = &operand.view;
-    let Some((&last, others)) = view.strides.split_last() else { return false };
-    last == Extent::Const(1)
-        && view.dims.last().is_some_and(|&dim| whole(dim))
-        && std::iter::once(&view.offset).chain(others).all(|&at| whole(at))
-        && WideAccess::is_known(step.stored(operand.dtype))
-}
-
 /// Makes the kernel of a body around [`Op::Pool`], spread so.
 ///
 /// # Errors
@@ -87,25 +75,10 @@ pub fn schedule(step: &StepDesc, anchor: &Node, spread: Spread) -> Scheduled<Vec
         }
         let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
         window.pool(cx, anchor, &places)?;
-        store(cx, &places)
+        store_neighbours(cx, &places)
     })?;
     let elements = counts.iter().fold(Extent::Const(1), |n, &d| n * d);
     Ok(vec![cx.finish(elements.ceil_div(i64::from(spread.workgroup)))])
-}
-
-/// Writes the results at these places, which are neighbours.
-fn store(cx: &mut Cx<'_>, places: &[Vec<Value>]) -> Scheduled<()> {
-    let [index] = places else {
-        let outputs = cx.graph().outputs.clone();
-        for (k, id) in outputs.into_iter().enumerate() {
-            let values = places.iter().map(|index| cx.element(id, index)).collect::<Scheduled<Vec<_>>>()?;
-            let place = cx.place(Arg::Output(k));
-            let at = cx.address(&place, &places[0]);
-            cx.b.store_wide(place.buffer, at, values);
-        }
-        return Ok(());
-    };
-    cx.store_results(index)
 }
 
 /// How windows slide over the image.

@@ -8,8 +8,8 @@
 //! that do not overlap, become rows of a matmul (`patches.rs`). The weights are arranged alike, by the init program. The image is padded
 //! before it is cast, so that one step reads it as it was given and writes it as the convolution reads it.
 //!
-//! Legal under [`Numerics::Fast`] because the same products are added in the same order, but for zeros between them, which matrix
-//! instructions add in other groups. Most of those are zero times zero; where the kernel is no multiple of the stride, elements just beside
+//! Legal under [`Numerics::Fast`] because the same products are added, but for zeros between them, which matrix instructions add in other
+//! groups, and those of patches in another order. Most of those are zero times zero; where the kernel is no multiple of the stride, elements just beside
 //! a window are multiplied by zero, too, which makes NaN of an infinite one, as it does in Winograd's algorithm. Whether it pays is estimated
 //! from shapes (`Work`). It runs when all else is in its place, since movement would sink below the padding again.
 //!

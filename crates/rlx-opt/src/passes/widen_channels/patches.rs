@@ -1,12 +1,13 @@
 //! Windows that do not overlap, each as one row.
 //!
 //! Where the kernel is as large as the stride and nothing is padded, every element of the image is in one window. With the elements of a window
-//! behind each other, all of them are the channels of one place, and the convolution is a matmul, which such devices do better than windows.
+//! behind each other, all of them are the channels of one place, and the convolution is a matmul, which such devices do better than windows. They are in the order of the
+//! weights, so neighbours along a row of the image, which is given with its channels first, stay neighbours. Products are added in that order, too.
 //!
 //! ```text
 //! x [N, H·s, W·s, C], w [F, C, s, s]
-//! x' = x as [N, H, s, W, s, C] as [N, H, W, s, s, C] as [N, H, W, s·s·C]
-//! w' = w as [F, s, s, C] as [F, s·s·C, 1, 1]
+//! x' = x as [N, H, s, W, s, C] as [N, H, W, C, s, s] as [N, H, W, C·s·s]
+//! w' = w as [F, C·s·s, 1, 1]
 //! y  = Conv(x', w') : [N, H, W, F]
 //! ```
 
@@ -76,9 +77,9 @@ impl Patches {
         Dim::Static(self.sizes[1..].iter().product::<usize>() * self.rows.1 * self.channels.1)
     }
 
-    /// The zeros behind the dimensions of the kernel's rows and of the channels.
-    fn zeros(&self, row: usize, channel: usize) -> [(usize, usize, usize); 2] {
-        [(row, 0, self.rows.1 - self.rows.0), (channel, 0, self.channels.1 - self.channels.0)]
+    /// The zeros behind channels, which are this dimension, and behind the kernel's rows, the next one.
+    fn zeros(&self, channel: usize) -> [(usize, usize, usize); 2] {
+        [(channel, 0, self.channels.1 - self.channels.0), (channel + 1, 0, self.rows.1 - self.rows.0)]
     }
 
     /// The image with the elements of each patch behind each other, by views and one step.
@@ -94,23 +95,20 @@ impl Patches {
         let split = self.places.iter().zip(&self.sizes).flat_map(|(&p, &s)| [p, Dim::Static(s)]);
         let apart = [dims[0]].into_iter().chain(split).chain([dims[n + 1]]).collect();
         x = builder.reshaped(x, apart)?;
-        let order = (0..n).map(|i| 1 + 2 * i).chain((0..n).map(|i| 2 + 2 * i));
-        let perm = [0].into_iter().chain(order).chain([1 + 2 * n]).collect();
+        let (places, taps) = ((0..n).map(|i| 1 + 2 * i), (0..n).map(|i| 2 + 2 * i));
+        let perm = [0].into_iter().chain(places).chain([1 + 2 * n]).chain(taps).collect();
         x = builder.emit(Op::Transpose { perm }, &[x])?;
-        x = builder.padded(x, &self.zeros(1 + n, 1 + 2 * n))?;
+        x = builder.padded(x, &self.zeros(1 + n))?;
         x = builder.cast(x, dtype)?;
         let to = [dims[0]].into_iter().chain(self.places.iter().copied()).chain([self.depth()]).collect();
         builder.reshaped(x, to)
     }
 
-    /// The weights `[F, C, k…]` as `[F, k…·C', 1…]`.
+    /// The weights `[F, C, k…]` as `[F, C'·k…, 1…]`.
     fn weights(&self, weights: NodeId, builder: &mut Builder<'_, '_>) -> Result<NodeId> {
-        let n = self.sizes.len();
-        let whole = builder.padded(weights, &self.zeros(2, 1))?;
+        let whole = builder.padded(weights, &self.zeros(1))?;
         let filters = builder.shape(whole).dim(0);
-        let perm = [0].into_iter().chain(2..n + 2).chain([1]).collect();
-        let ordered = builder.emit(Op::Transpose { perm }, &[whole])?;
-        let to = [filters, self.depth()].into_iter().chain(vec![Dim::Static(1); n]).collect();
-        builder.reshaped(ordered, to)
+        let ones = vec![Dim::Static(1); self.sizes.len()];
+        builder.reshaped(whole, [filters, self.depth()].into_iter().chain(ones).collect())
     }
 }
