@@ -19,8 +19,16 @@ struct Device {
 const DEVICES: &[Device] = &[
     Device {
         package: "rlx-simt",
-        // Functions, numbers, their libraries and the values over them (the driver's, and cuBLASLt's and hipBLASLt's); NVRTC and hiprtc.
-        besides: &["table.rs", "numbers.rs", "load.rs", "driver.rs", "blas.rs", "compile.rs"],
+        // Functions, numbers, their libraries and the values over them (the driver's, its tensor maps, and cuBLASLt's and hipBLASLt's); NVRTC and hiprtc.
+        besides: &[
+            "table.rs",
+            "numbers.rs",
+            "load.rs",
+            "driver.rs",
+            "tensor_map.rs",
+            "blas.rs",
+            "compile.rs",
+        ],
     },
     Device {
         package: "rlx-wgpu",

@@ -1,4 +1,4 @@
-//! Window: convolutions, and what they have in common with pooling ([`super::pool`]).
+//! Window: convolutions, and what they have in common with pooling (`pool.rs`).
 //!
 //! A convolution is a matmul after an index map: for each image and group, the weights
 //! `[channels out, channels in × taps]` times the input's elements `[channels in × taps, positions]` that each

@@ -6,7 +6,7 @@ use rlx_ir::Extent;
 use rlx_kernel::schedule::Arg;
 use rlx_kernel::{Kernel, UniformArg};
 
-use super::matmul::Tiling;
+use super::tilings::Tiling;
 use crate::ir::Program;
 
 /// One dispatch of a tile program; see [`rlx_kernel::Launch`].

@@ -5,7 +5,8 @@
 
 use rlx_ir::{Error, ErrorKind, Result};
 
-use super::matmul::{K, M, Matmul, N, Tiling};
+use super::matmul::{K, M, Matmul, N};
+use super::tilings::Tiling;
 use crate::atom::{Arch, Atom};
 use crate::group::{
     Barrier, BarrierDecl, Decls, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,

@@ -7,9 +7,9 @@
 use rlx_kernel::schedule::{Scheduled, StepDesc, Unscheduled};
 
 use super::launch::StepLaunch;
-use super::matmul::Tiling;
 use super::step_attention;
 use super::step_sums::StepSums;
+use super::tilings::Tiling;
 use crate::atom::Arch;
 
 /// The dispatch of a step around a matmul or a convolution of f16 or bf16, or of an attention of these, divided as `tiling` says, or else as suits its sizes.

@@ -16,8 +16,8 @@ use rlx_kernel::{Kernel, UniformArg};
 use super::attention::{Attention, BATCH, Mask, attention};
 use super::attention_tilings::{AttentionTiling, attention_tilings};
 use super::launch::{Bound, PartLaunch, StepLaunch};
-use super::matmul::Tiling;
 use super::step_pages::{Reads, Source, shape_of};
+use super::tilings::Tiling;
 use crate::atom::{Arch, Atom};
 
 /// An attention of a step.

@@ -10,10 +10,10 @@ use super::attention::{Mask, attention};
 use super::attention_join::{JOIN_WORKGROUP, attention_join};
 use super::attention_tilings::AttentionTiling;
 use super::launch::{Bound, PartLaunch, PartsLaunch};
-use super::matmul::Tiling;
 use super::parts::{Division, FEW_QUERIES, FEW_ROWS, MULTIPLE, Parts as Divided};
 use super::step_attention::{Parts, Rows};
 use super::step_pages::Source;
+use super::tilings::Tiling;
 use crate::atom::Arch;
 
 /// The sizes of a divided attention.

@@ -18,10 +18,11 @@ use rlx_kernel::schedule::{Arg, Scheduled, StepDesc, Unscheduled, schedule, vari
 use rlx_kernel::{Kernel, UniformArg};
 
 use super::launch::{Bound, PartLaunch, PartsLaunch};
-use super::matmul::{Tiling, matmul};
+use super::matmul::matmul;
 use super::parts::{Division, FEW_ROWS, Parts};
 use super::step_attention;
 use super::step_sums::{Divided, StepSums};
+use super::tilings::Tiling;
 use crate::atom::Arch;
 
 /// Columns of the smallest tiling, whose rows are [`FEW_ROWS`].

@@ -15,12 +15,13 @@ use rlx_kernel::schedule::{
 };
 
 use super::launch::StepLaunch;
-use super::matmul::{Matmul, Tiling, matmul};
+use super::matmul::{Matmul, matmul};
 use super::matmul_groups::refused;
 use super::parts::MULTIPLE;
 use super::step_conv::{self, StepConv};
 use super::step_operands::{Matrix, Operands, add_prologues};
 use super::suited::{computed_tilings_for, filling_first, group_tilings_for, multiplies, tilings_for};
+use super::tilings::Tiling;
 use crate::atom::{Arch, Vendor};
 use crate::group::GROUP_ROWS;
 use crate::scalar::Scalar;

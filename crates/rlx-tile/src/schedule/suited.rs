@@ -2,8 +2,8 @@
 
 use rlx_ir::{DType, Extent};
 
-use super::matmul::{Tiling, computed_tilings, large_tilings, tilings};
 use super::matmul_groups::group_tilings;
+use super::tilings::{Tiling, computed_tilings, large_tilings, tilings};
 use crate::atom::{Arch, Atom};
 use crate::group::GROUP_ROWS;
 
