@@ -20,7 +20,7 @@
 //! given, and the host waits only for what it wants to see. The second run on the same memory is recorded as a graph, which later runs
 //! give to the driver as a whole.
 //!
-//! **Run on one H100**, on no other GPU yet. Tests run on a library with the vendors' functions that checks every call and interprets the
+//! **Run on an H200 and an H100**, on no other GPU yet. Tests run on a library with the vendors' functions that checks every call and interprets the
 //! kernels (`tests/fake-driver`); the same tests run on a GPU where there is one.
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

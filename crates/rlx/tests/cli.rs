@@ -356,6 +356,16 @@ fn bench_reports_every_field() {
 }
 
 #[test]
+fn bench_binds_inputs_once() {
+    for more in [&["--dim", "batch=2"][..], &["--profile"]] {
+        let args = [&["bench", DIGITS, "--runs", "2", "--bind-inputs", "--json"][..], more].concat();
+        let report = json(&args);
+        assert!(report["min_ms"].as_f64().is_some_and(|v| v > 0.0), "{report}");
+        assert_eq!(report["profile"].is_object(), more.contains(&"--profile"));
+    }
+}
+
+#[test]
 fn inspect_shows_what_a_model_is() {
     let facts = json(&["inspect", DIGITS, "--dim", "batch=1", "--json"]);
     assert_eq!(facts["inputs"][0], serde_json::json!({ "name": "image", "shape": "[1, 1, 8, 8] f32" }));

@@ -433,24 +433,31 @@ mod tests {
         matmul(arch, &what, &tiling).unwrap()
     }
 
+    /// Reads the text of a program back, and sees that nothing can be left out of it, nor be changed so.
+    fn every_line_counts(program: &Program, changes: &[(&str, &str)]) {
+        let (text, arch) = (render::source(program, "k").unwrap(), program.arch);
+        let read = compile(&text).unwrap().unwrap();
+        assert!(read.program.to_string() == program.to_string(), "{}", arch.name());
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 1..lines.len() {
+            let mut left = lines.clone();
+            left.remove(at);
+            let compiled = compile(&(left.join("\n") + "\n")).unwrap();
+            assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
+        }
+        for (from, to) in changes {
+            let changed = text.replacen(from, to, 1);
+            assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
+        }
+    }
+
     #[test]
     fn operands_that_are_computed_are_read_back_and_every_line_counts() {
         for arch in ARCHS {
-            let program = blocks(arch);
-            let text = render::source(&program, "k").unwrap();
-            let read = compile(&text).unwrap().unwrap();
-            assert!(read.program.to_string() == program.to_string(), "{}", arch.name());
-            let lines: Vec<&str> = text.lines().collect();
-            for at in 1..lines.len() {
-                let mut left = lines.clone();
-                left.remove(at);
-                let compiled = compile(&(left.join("\n") + "\n")).unwrap();
-                assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
-            }
-            for (from, to) in [("by 32", "by 64"), ("by row", "by 8"), ("u4 read", "i4 read"), ("m5", "m4")] {
-                let changed = text.replacen(from, to, 1);
-                assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
-            }
+            every_line_counts(
+                &blocks(arch),
+                &[("by 32", "by 64"), ("by row", "by 8"), ("u4 read", "i4 read"), ("m5", "m4")],
+            );
         }
     }
 
@@ -472,21 +479,10 @@ mod tests {
         let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
         let of_groups = (Arch::Sm90a, rlx_tile::schedule::group_tilings()[1]);
         for (arch, tiling) in ARCHS[1..].iter().map(|&arch| (arch, tiling)).chain([of_groups]) {
-            let program = beside(arch, tiling);
-            let text = render::source(&program, "k").unwrap();
-            let read = compile(&text).unwrap().unwrap();
-            assert!(read.program.to_string() == program.to_string(), "{}", arch.name());
-            let lines: Vec<&str> = text.lines().collect();
-            for at in 1..lines.len() {
-                let mut left = lines.clone();
-                left.remove(at);
-                let compiled = compile(&(left.join("\n") + "\n")).unwrap();
-                assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
-            }
-            for (from, to) in [("store g2 with g3", "store g2 with g4"), ("g4 b2", "g4 b3"), ("m5", "m4")] {
-                let changed = text.replacen(from, to, 1);
-                assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
-            }
+            every_line_counts(
+                &beside(arch, tiling),
+                &[("store g2 with g3", "store g2 with g4"), ("g4 b2", "g4 b3"), ("m5", "m4")],
+            );
         }
     }
 

@@ -263,7 +263,9 @@ impl Matmul {
     pub(super) fn prefetches(&self, arch: Arch, at: (Index, Index), size: (u32, u32)) -> Vec<Stmt> {
         let first = 3 + self.left_with.len() + self.right_with.len();
         let given = (first as u32..).zip(&self.result_with);
-        let given = given.filter(|(_, given)| given.span == Span::One && arch.vendor() == Vendor::Nvidia);
+        // What is not read several at once may be anywhere, column by column.
+        let is_of_rows = |given: &Given| given.span == Span::One && given.vector > 1;
+        let given = given.filter(|(_, given)| is_of_rows(given) && arch.vendor() == Vendor::Nvidia);
         let prefetch = |(view, _): (u32, &Given)| Stmt::Prefetch {
             from: View(view),
             row: at.0.clone(),

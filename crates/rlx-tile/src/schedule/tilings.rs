@@ -14,7 +14,7 @@ pub struct Tiling {
     pub warps: (u32, u32),
     /// Stages of the copies.
     pub stages: u32,
-    /// See [`Grid::bands`].
+    /// See [`Grid::bands`](crate::ir::Grid::bands).
     pub bands: u32,
     /// It is one of the group level ([`crate::group`]): warps are those of the consumers, four of which are a warp group.
     pub groups: bool,

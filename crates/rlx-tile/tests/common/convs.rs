@@ -31,6 +31,22 @@ fn places(slide: &Slide, size: i32, after: i32) -> i32 {
     (size + slide.before as i32 + after - reach) / slide.stride as i32 + 1
 }
 
+/// How a random window slides along so many dimensions, how large the image is, by up to so many times the largest window, and what is behind it.
+fn random_window(g: &mut Gen, spatial: usize, times: i64) -> (Vec<Slide>, Vec<i32>, Vec<i32>) {
+    let most = [5, 3, 2][spatial - 1];
+    let (mut window, mut extents, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..spatial {
+        let taps = if g.chance(0.3) { 1 } else { g.int(1..=most) as u32 };
+        let (stride, dilation) = (g.pick(&[1, 1, 2, 3]), g.int(1..=2) as u32);
+        let (before, behind) = (g.int(0..=2) as u32, g.int(0..=2) as i32);
+        let least = (((taps - 1) * dilation + 1) as i32 - before as i32 - behind).max(1);
+        extents.push(least + g.int(0..=times * most) as i32);
+        after.push(behind);
+        window.push(Slide { taps, stride, dilation, before });
+    }
+    (window, extents, after)
+}
+
 impl ConvCase {
     /// A random convolution on a random tiling.
     pub fn random(g: &mut Gen, arch: Arch) -> ConvCase {
@@ -45,18 +61,7 @@ impl ConvCase {
         tiling.bands = g.int(1..=3) as u32;
         tiling.stages = (tiling.stages + g.int(0..=1) as u32).saturating_sub(1).max(1);
         let spatial = g.pick(&[1usize, 2, 2, 2, 3]);
-        let most = [5, 3, 2][spatial - 1];
-        let mut window = Vec::new();
-        let (mut extents, mut after) = (Vec::new(), Vec::new());
-        for _ in 0..spatial {
-            let taps = if g.chance(0.3) { 1 } else { g.int(1..=most) as u32 };
-            let (stride, dilation) = (g.pick(&[1, 1, 2, 3]), g.int(1..=2) as u32);
-            let (before, behind) = (g.int(0..=2) as u32, g.int(0..=2) as i32);
-            let least = (((taps - 1) * dilation + 1) as i32 - before as i32 - behind).max(1);
-            extents.push(least + g.int(0..=2 * most) as i32);
-            after.push(behind);
-            window.push(Slide { taps, stride, dilation, before });
-        }
+        let (window, extents, after) = random_window(g, spatial, 2);
         let most_vector = if compute == DType::F32 { 4 } else { 8 };
         let vector = g.pick(&[1, 2, 4, 8, 8, 8]).min(most_vector);
         let count = |g: &mut Gen, most: i64| up(g.int(1..=most) as i32, vector);
@@ -79,17 +84,7 @@ impl ConvCase {
         tiling.bands = g.int(1..=3) as u32;
         tiling.stages = g.int(2..=i64::from(tiling.stages)) as u32;
         let spatial = g.pick(&[1usize, 2, 2, 2, 3]);
-        let most = [5, 3, 2][spatial - 1];
-        let (mut window, mut extents, mut after) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..spatial {
-            let taps = if g.chance(0.3) { 1 } else { g.int(1..=most) as u32 };
-            let (stride, dilation) = (g.pick(&[1, 1, 2, 3]), g.int(1..=2) as u32);
-            let (before, behind) = (g.int(0..=2) as u32, g.int(0..=2) as i32);
-            let least = (((taps - 1) * dilation + 1) as i32 - before as i32 - behind).max(1);
-            extents.push(least + g.int(0..=3 * most) as i32);
-            after.push(behind);
-            window.push(Slide { taps, stride, dilation, before });
-        }
+        let (window, extents, after) = random_window(g, spatial, 3);
         let counts = [g.int(1..=3) as i32, 1, 64 * g.int(1..=2) as i32, g.int(1..=80) as i32];
         let (bias, result) = (g.chance(0.5), g.pick(&[compute, compute, DType::F32]));
         ConvCase::of(g, (Arch::Sm90a, compute, tiling), window, (counts, extents, after), (8, result, bias))
