@@ -198,7 +198,7 @@ fn cudas_headers_declare_what_is_called() {
     let renamed = |name: &str| (name == "cuGraphInstantiateWithFlags").then_some("cuGraphInstantiate");
     let driver = header(&folders, "cuda.h").expect("it is there where CUDA's headers are");
     assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 39);
-    assert_eq!(compare(TENSORS, Vendor::Cuda, &driver, &|_| None), 1);
+    assert_eq!(compare(TENSORS, Vendor::Cuda, &driver, &|_| None), 2);
     if let Some(compiler) = header(&folders, "nvrtc.h") {
         assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8);
     }
