@@ -24,58 +24,42 @@ fn number(dtype: DType) -> c_int {
     if dtype == DType::BF16 { 9 } else { 6 }
 }
 
-/// The map of a buffer that begins at `memory`.
+/// The map of a buffer that begins at `memory`: of boxes, or of images over which windows slide.
 ///
 /// # Errors
 /// What the driver says of numbers that no map can have.
 pub(crate) fn encode(tensors: &Tensors, map: &BoundMap, memory: Part) -> Outcome<TensorMap> {
-    if !map.window.is_empty() {
-        return encode_windows(tensors, map, memory);
+    let mut made = TensorMap::default();
+    let (to, dtype, rank) = ((&raw mut made.0).cast(), number(map.dtype), map.sizes.len() as u32);
+    let at = memory.at + map.base as DevicePtr * (map.dtype.bits() as u64 / 8);
+    let at = std::ptr::without_provenance_mut(at as usize);
+    let (sizes, strides) = (map.sizes.as_ptr(), map.strides.as_ptr());
+    // From place to place, along the dimensions behind the channels; one along all others.
+    let mut steps = vec![1u32; map.sizes.len()];
+    steps.iter_mut().skip(1).zip(&map.window).for_each(|(step, axis)| *step = axis.step);
+    if map.window.is_empty() {
+        let (boxes, steps) = (map.box_sizes.as_ptr(), steps.as_ptr());
+        // SAFETY: `to` is 128 bytes, aligned to 64; lists of a number for each dimension (strides: one fewer) are read during the call, the address is not.
+        unsafe {
+            tensors.encode(
+                to, dtype, rank, at, sizes, strides, boxes, steps, INTERLEAVE, SWIZZLE, PROMOTION, FILL,
+            )
+        }?;
+        return Ok(made);
     }
-    let mut made = TensorMap::default();
-    let at = memory.at + map.base as DevicePtr * (map.dtype.bits() as u64 / 8);
-    let steps = vec![1u32; map.sizes.len()];
-    // SAFETY: the map is 128 bytes, aligned to 64, and written; each list has as many numbers as there are dimensions, the strides one fewer, and is read during the
-    // call. The address is not read.
-    unsafe {
-        tensors.encode(
-            (&raw mut made.0).cast(),
-            number(map.dtype),
-            map.sizes.len() as u32,
-            std::ptr::without_provenance_mut(at as usize),
-            map.sizes.as_ptr(),
-            map.strides.as_ptr(),
-            map.box_sizes.as_ptr(),
-            steps.as_ptr(),
-            INTERLEAVE,
-            SWIZZLE,
-            PROMOTION,
-            FILL,
-        )
-    }?;
-    Ok(made)
-}
-
-/// The map of images over which windows slide.
-fn encode_windows(tensors: &Tensors, map: &BoundMap, memory: Part) -> Outcome<TensorMap> {
-    let mut made = TensorMap::default();
-    let at = memory.at + map.base as DevicePtr * (map.dtype.bits() as u64 / 8);
     let corners = |of: fn(&BoundAxis) -> i32| map.window.iter().map(of).collect::<Vec<c_int>>();
     let (lower, upper) = (corners(|axis| axis.lower), corners(|axis| axis.upper));
-    // From channel to channel and from image to image it is one.
-    let steps = map.window.iter().map(|axis| axis.step);
-    let steps: Vec<u32> = std::iter::once(1).chain(steps).chain([1]).collect();
-    let &[channels, places] = &map.box_sizes[..] else { return Ok(made) };
-    // SAFETY: the map is 128 bytes, aligned to 64, and written; sizes and steps are as many numbers as there are dimensions, the strides one fewer, and the corners two
-    // fewer, and all are read during the call. The address is not read.
+    // The driver rejects none.
+    let [channels, places] = [0, 1].map(|i| map.box_sizes.get(i).copied().unwrap_or(0));
+    // SAFETY: as above; the corners are a number for each dimension but the first and the last.
     unsafe {
         tensors.encode_windows(
-            (&raw mut made.0).cast(),
-            number(map.dtype),
-            map.sizes.len() as u32,
-            std::ptr::without_provenance_mut(at as usize),
-            map.sizes.as_ptr(),
-            map.strides.as_ptr(),
+            to,
+            dtype,
+            rank,
+            at,
+            sizes,
+            strides,
             lower.as_ptr(),
             upper.as_ptr(),
             channels,

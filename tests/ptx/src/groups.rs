@@ -127,38 +127,22 @@ impl GroupOp {
                     dims,
                     "shared::cluster",
                     "global",
+                    mode @ ..,
                     "mbarrier::complete_tx::bytes",
                 ],
-                [to, from, barrier],
-            ) => address(to).and_then(|to| {
-                let (map, indices) = boxed(from, operand, address)?;
-                match *dims == format!("{}d", indices.len()) {
-                    true => Ok(GroupOp::CopyTensor { to, map, indices, barrier: address(barrier)? }),
-                    false => Err(format!("a tensor copy of {dims} with {} indices", indices.len())),
+                [to, from, barrier, offsets @ ..],
+            ) if matches!((mode, offsets), ([], []) | (["im2col"], [_])) => address(to).and_then(|to| {
+                let ((map, indices), barrier) = (boxed(from, operand, address)?, address(barrier)?);
+                if *dims != format!("{}d", indices.len()) {
+                    return Err(format!("a tensor copy of {dims} with {} indices", indices.len()));
                 }
-            }),
-            (
-                [
-                    "cp",
-                    "async",
-                    "bulk",
-                    "tensor",
-                    dims,
-                    "shared::cluster",
-                    "global",
-                    "im2col",
-                    "mbarrier::complete_tx::bytes",
-                ],
-                [to, from, barrier, offsets],
-            ) => address(to).and_then(|to| {
-                let ((map, indices), offsets) = (boxed(from, operand, address)?, braced(offsets, operand)?);
-                match *dims == format!("{}d", indices.len()) {
-                    true => {
-                        let barrier = address(barrier)?;
-                        Ok(GroupOp::CopyWindows { to, map, indices, offsets, barrier })
+                Ok(match offsets {
+                    [] => GroupOp::CopyTensor { to, map, indices, barrier },
+                    [offsets, ..] => {
+                        let offsets = braced(offsets, operand)?;
+                        GroupOp::CopyWindows { to, map, indices, offsets, barrier }
                     }
-                    false => Err(format!("a tensor copy of {dims} with {} indices", indices.len())),
-                }
+                })
             }),
             (["prefetch", "global", "L2"], [at]) => address(at).map(|at| GroupOp::Prefetch { at }),
             (["prefetch", "tensormap"], [map]) => address(map).map(|map| GroupOp::PrefetchMap { map }),
