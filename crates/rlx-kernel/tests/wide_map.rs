@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use common::{apple, native, processor, try_module, words};
-use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, PadMode, PoolKind};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, difference, tolerance};
 use rlx_ir::{DType, Graph, LirModule, NodeId, Op, Shape, Value};
@@ -211,6 +211,82 @@ fn they_are_taken_where_rows_are_whole_accesses() {
     assert_eq!(of_processor([197, 768], DType::F32, true), "map64s8", "neighbours are apart");
     assert_eq!(of_processor([197, 768], DType::BF16, false), "map64s8", "elements share words");
     assert_eq!(of_processor([768, 3], DType::F32, false), "map64x1", "short rows");
+}
+
+/// Checks that elements taken together change no bit of a graph of one step. Gives the variants that take them so, and whether each reads, and writes, together.
+fn together_of(graph: &Graph, values: &Bindings) -> Vec<(String, [bool; 2])> {
+    let target = native();
+    let module = try_module(graph, &target).unwrap();
+    let single = result(&module, &target, Elements::Single, values);
+    let oracle = oracle::evaluate(graph, values).unwrap();
+    let dtype = graph.shape(graph.outputs[0]).dtype();
+    assert_eq!(difference(&oracle[0], &single, tolerance(dtype)), None, "{graph}");
+    let wide = result(&module, &target, Elements::Together, values);
+    assert!(single.encode() == wide.encode(), "other bits\n{graph}");
+    let step = module.steps.last().unwrap();
+    let variants = step_variants(step, &module, &target).unwrap();
+    let wide = variants.iter().enumerate().filter(|(_, name)| Elements::of(name) == Elements::Together);
+    wide.map(|(variant, name)| {
+        let launch = compile_step(step, &module, &target, variant).unwrap().remove(0);
+        (name.clone(), together(&launch.kernel))
+    })
+    .collect()
+}
+
+/// With channels last, those that share a window are read and written together.
+#[test]
+fn pooling_takes_channels_together_where_they_are_last() {
+    let mut gen_ = Gen::new(33);
+    let wide = |gen_: &mut Gen, kind, format, channels: usize, dtype: DType| {
+        let last = format == DataFormat::ChannelsLast;
+        let dims = if last { [2, 9, 8, channels] } else { [2, channels, 9, 8] };
+        let (mut g, mut values) = (Graph::new("pool"), Bindings::default());
+        values.set_input("x", gen_.value(dtype, &dims, -2.0..2.0));
+        let x = g.input("x", Shape::new(&dims, dtype));
+        let (kernel, strides, pads, dilations) = (vec![3, 3], vec![2, 2], vec![1; 4], vec![1, 1]);
+        let (ceil_mode, count_include_pad) = (false, false);
+        let op = Op::Pool { kind, kernel, strides, pads, dilations, ceil_mode, count_include_pad, format };
+        let y = g.try_add(op, &[x]).unwrap();
+        g.set_outputs(vec![y]);
+        together_of(&g, &values)
+    };
+    for kind in [PoolKind::Max, PoolKind::Average] {
+        for (dtype, channels, width) in
+            [(DType::BF16, 16, 8), (DType::F16, 8, 8), (DType::F32, 8, 4), (DType::BF16, 12, 4)]
+        {
+            let found = wide(&mut gen_, kind, DataFormat::ChannelsLast, channels, dtype);
+            assert_eq!(found, [(format!("map256x1x{width}"), [true; 2])], "{channels} of {dtype}");
+        }
+        assert_eq!(
+            wide(&mut gen_, kind, DataFormat::ChannelsLast, 7, DType::BF16),
+            [],
+            "places begin anywhere"
+        );
+        assert_eq!(
+            wide(&mut gen_, kind, DataFormat::ChannelsFirst, 8, DType::BF16),
+            [],
+            "channels are apart"
+        );
+    }
+}
+
+/// An image whose channels are last, given some of zeros, has short rows: each is gathered element by element, and written together.
+/// (A step of nothing but the padding moves bits of any type one by one.)
+#[test]
+fn short_rows_are_written_together() {
+    for (dtype, channels) in [(DType::BF16, 4), (DType::F16, 8), (DType::F32, 4)] {
+        let (mut g, mut values) = (Graph::new("rows"), Bindings::default());
+        let dims = [2, 64, 64, 3];
+        values.set_input("x", Gen::new(34).value(dtype, &dims, -2.0..2.0));
+        let x = g.input("x", Shape::new(&dims, dtype));
+        let (before, after) = (vec![0.into(); 4], [0, 0, 0, channels as i64 - 3].map(Into::into).to_vec());
+        let pad = Op::Pad { before, after, mode: PadMode::Constant };
+        let padded = g.try_add(pad, &[x]).unwrap();
+        let y = g.activation(Activation::Relu, padded, Shape::new(&[2, 64, 64, channels], dtype));
+        g.set_outputs(vec![y]);
+        let found = together_of(&g, &values);
+        assert_eq!(found, [(format!("map256x1x{channels}"), [false, true])], "{dtype}");
+    }
 }
 
 #[test]
