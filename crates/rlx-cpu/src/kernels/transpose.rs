@@ -1,11 +1,31 @@
 //! Transposing through registers, in squares of sixteen by sixteen elements.
 //!
 //! Sixteen runs of sixteen neighbours are read, turned by four rounds of [`Simd::zip`], and written as sixteen runs of
-//! sixteen neighbours, so memory is read and written in whole cache lines wherever the strides are large. Elements of one
-//! and two bytes are widened to lanes on the way; those of eight are moved one by one.
+//! sixteen neighbours, so memory is read and written in whole cache lines wherever the strides are large. Of elements of one and
+//! two bytes, four and two neighbours of the result share a lane, so that a square is four and two times as wide; those of eight
+//! bytes are moved one by one.
+//!
+//! Rows of a result are written some columns at a time, all rows of a band: so runs of the source that are next to each other are
+//! read soon one after the other. What is written next is fetched ahead, since nothing else foresees it.
+
+use std::mem::MaybeUninit;
 
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
+
+/// Columns that are written in all rows of a band before those behind them.
+const CHUNK: usize = 128;
+
+/// The most elements of a lane.
+const MOST_OF_LANE: usize = 4;
+
+/// Rows of a band whose columns are copied behind each other before they are transposed, where elements share lanes: otherwise the
+/// few bytes that a square reads of each column would have to stay in the first-level cache until the next square, and columns
+/// that are a power of two apart push each other out of it.
+const STAGED: usize = 64;
+
+/// Squares between the one that is written and the one whose memory is fetched.
+const AHEAD: usize = 2;
 
 /// Columns that are all as far apart.
 pub(crate) const ONE_GROUP: (usize, isize) = (usize::MAX, 0);
@@ -39,6 +59,19 @@ pub(crate) trait Cell: Copy {
     /// Whether elements are moved through lanes.
     const LANES: bool;
 
+    /// Neighbours of the result that share a lane.
+    const OF_LANE: usize = 1;
+
+    /// Reads sixteen elements of each of [`OF_LANE`](Cell::OF_LANE) columns: a lane has one of each, that of the first column lowest.
+    ///
+    /// # Safety
+    /// Each column must be readable for sixteen elements.
+    #[inline(always)]
+    unsafe fn load_columns<S: Simd>(s: S, columns: [*const Self; MOST_OF_LANE]) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load(s, columns[0], LANES) }
+    }
+
     /// Reads `n ≤ 16` elements into the first lanes.
     ///
     /// # Safety
@@ -68,6 +101,13 @@ impl Cell for u32 {
 
 impl Cell for u16 {
     const LANES: bool = true;
+    const OF_LANE: usize = 2;
+    #[inline(always)]
+    unsafe fn load_columns<S: Simd>(s: S, [low, high, ..]: [*const u16; MOST_OF_LANE]) -> S::F {
+        // SAFETY: the caller's promise.
+        let (low, high) = unsafe { (s.load_u16(low, LANES), s.load_u16(high, LANES)) };
+        s.from_bits(s.or_i(low, s.shl_i::<16>(high)))
+    }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const u16, n: usize) -> S::F {
         // SAFETY: the caller's promise.
@@ -82,6 +122,12 @@ impl Cell for u16 {
 
 impl Cell for u8 {
     const LANES: bool = true;
+    const OF_LANE: usize = 4;
+    #[inline(always)]
+    unsafe fn load_columns<S: Simd>(s: S, columns: [*const u8; MOST_OF_LANE]) -> S::F {
+        // SAFETY: the caller's promise.
+        s.from_bits(unsafe { s.load_words(columns, LANES) })
+    }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const u8, n: usize) -> S::F {
         // SAFETY: the caller's promise.
@@ -138,29 +184,103 @@ impl<T: Cell> Band<T> {
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn squares<S: Simd, const GROUPS: bool>(self, s: S) {
-        // Sixteen rows of the result at a time, each written from one end to the other: lines that begin within a vector are then
-        // complete before they leave the cache, and few pages are written at once.
-        for y in (0..self.height).step_by(LANES) {
-            let height = (self.height - y).min(LANES);
-            for x in (0..self.width).step_by(LANES) {
-                let width = (self.width - x).min(LANES);
-                let square = Band {
-                    from: self.from.wrapping_add(y),
-                    to: self.to.wrapping_offset(y as isize * self.to_row).wrapping_add(x),
-                    height,
-                    width,
-                    ..self
-                };
+        let mut first = 0;
+        if T::LANES && T::OF_LANE > 1 && !GROUPS && self.height == STAGED {
+            while first + LANES * T::OF_LANE <= self.width {
                 // SAFETY: the caller's promise.
-                unsafe {
-                    if !T::LANES {
-                        square.one_by_one(x);
-                    } else if width == LANES && height == LANES {
-                        square.whole::<S, GROUPS>(s, x);
-                    } else {
-                        square.part::<S, GROUPS>(s, x);
-                    }
+                unsafe { self.staged(s, first) };
+                first += LANES * T::OF_LANE;
+            }
+        }
+        for start in (first..self.width).step_by(CHUNK) {
+            let end = self.width.min(start + CHUNK);
+            for y in (0..self.height).step_by(LANES) {
+                // SAFETY: the caller's promise.
+                unsafe { self.rows(y, (self.height - y).min(LANES)).line::<S, GROUPS>(s, start, end) };
+            }
+        }
+    }
+
+    /// Rows of the result alone, from `first` on.
+    #[inline(always)]
+    fn rows(&self, first: usize, height: usize) -> Band<T> {
+        let to = self.to.wrapping_offset(first as isize * self.to_row);
+        Band { from: self.from.wrapping_add(first), to, height, ..*self }
+    }
+
+    /// The columns `start..end` of sixteen rows or fewer.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    unsafe fn line<S: Simd, const GROUPS: bool>(self, s: S, start: usize, end: usize) {
+        let mut x = start;
+        // SAFETY: the caller's promise.
+        unsafe {
+            while T::LANES && !GROUPS && self.height == LANES && x + LANES * T::OF_LANE <= end {
+                Band { to: self.to.wrapping_add(x), ..self }.wide(s, x);
+                x += LANES * T::OF_LANE;
+            }
+            while x < end {
+                let width = (end - x).min(LANES);
+                let square = Band { to: self.to.wrapping_add(x), width, ..self };
+                if !T::LANES {
+                    square.one_by_one(x);
+                } else if width == LANES && self.height == LANES {
+                    square.whole::<S, GROUPS>(s, x);
+                } else {
+                    square.part::<S, GROUPS>(s, x);
                 }
+                x += width;
+            }
+        }
+    }
+
+    /// Sixteen rows of as many columns as fill a vector, from column `first` on.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    unsafe fn wide<S: Simd>(&self, s: S, first: usize) {
+        let mut lanes = [s.zero(); LANES];
+        let mut from = self.column(first);
+        // SAFETY: the caller's promise; a vector of the turned square holds neighbours of the result.
+        unsafe {
+            for lanes in &mut lanes {
+                let mut columns = [from; MOST_OF_LANE];
+                for column in &mut columns[..T::OF_LANE] {
+                    *column = from;
+                    from = from.wrapping_offset(self.from_column);
+                }
+                *lanes = T::load_columns(s, columns);
+            }
+            for (i, &row) in turned(s, lanes).iter().enumerate() {
+                s.store(self.row(i).cast(), row);
+                s.prefetch_l1(self.row(i).wrapping_add(AHEAD * LANES * T::OF_LANE).cast());
+            }
+        }
+    }
+
+    /// As [`Band::wide`] of all [`STAGED`] rows of a band, from a copy of the columns.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    unsafe fn staged<S: Simd>(&self, s: S, first: usize) {
+        // Elements that share a lane are so many more columns: as many bytes for each type.
+        let mut stage = [MaybeUninit::<[u64; 8]>::uninit(); STAGED];
+        let stage: *mut T = stage.as_mut_ptr().cast();
+        let mut from = self.column(first);
+        // SAFETY: the caller's promise; the copy has room for the columns, and all of them are written before they are read.
+        unsafe {
+            for i in 0..LANES * T::OF_LANE {
+                std::ptr::copy_nonoverlapping(from, stage.add(i * STAGED), STAGED);
+                from = from.wrapping_offset(self.from_column);
+            }
+            let to = self.to.wrapping_add(first);
+            let copy = Band { from: stage.cast_const(), from_column: STAGED as isize, to, ..*self };
+            for y in (0..STAGED).step_by(LANES) {
+                copy.rows(y, LANES).wide(s, 0);
             }
         }
     }
@@ -316,6 +436,9 @@ mod tests {
                 (9, 4),
                 (17, 31),
                 (33, 16),
+                (64, 64),
+                (64, 199),
+                (80, 150),
                 (5, 0),
             ] {
                 let (column, row) = (height + gaps, width + gaps);
