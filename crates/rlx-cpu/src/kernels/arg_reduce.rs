@@ -14,8 +14,9 @@ use super::scalar::number;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::layout::At;
+use crate::simd::LANES;
 
-/// Lines that are compared side by side.
+/// The most lines that are compared side by side.
 const BLOCK: usize = 256;
 
 /// Pieces of one line that are compared side by side.
@@ -92,9 +93,10 @@ impl ArgReduce {
         let (how, isa, row) = (self.how, cx.isa, lines.row());
         let countable = u32::try_from(lines.size).is_ok();
         let neighbours = countable && row >= FEW && lines.line_step() == 1;
-        let block = if neighbours { BLOCK } else { 1 };
+        let rows = lines.count.checked_div(row).unwrap_or(0);
+        let block = if neighbours { cx.share(plan.worth, rows, row, BLOCK, LANES) } else { 1 };
         let blocks = row.div_ceil(block).max(1);
-        cx.parallel(plan.worth, lines.count.checked_div(row).unwrap_or(0) * blocks, &|range, _| {
+        cx.parallel(plan.worth, rows * blocks, &|range, _| {
             for unit in range {
                 let start = unit % blocks * block;
                 let line = unit / blocks * row + start;

@@ -16,6 +16,9 @@ use crate::simd::LANES;
 /// many rows are written at once.
 const BAND: usize = 64;
 
+/// Bands are cut, where they are too few for all threads, into pieces of a multiple of so many columns: whole lines of memory.
+const PIECE_OF_BAND: usize = 64;
+
 /// Longer rows are split into pieces of as many elements.
 const PIECE: usize = 1 << 14;
 
@@ -283,16 +286,22 @@ impl Copy {
             outer[1].push(self.source.dims()[i], self.source.strides()[i]);
         }
         let bands = height.div_ceil(BAND);
+        // Pieces of rows begin where a group does.
+        let grain = PIECE_OF_BAND * if group == ONE_GROUP { 1 } else { group.0 };
+        let most =
+            cx.share(self.worth, outer[0].elements() * bands, width, width.next_multiple_of(grain), grain);
+        let pieces = width.div_ceil(most);
+        let units = bands * pieces;
         let (from, to, size, isa) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size, cx.isa);
-        cx.parallel(self.worth, outer[0].elements() * bands, &|range, _| {
-            let mut walk = Walk::new(outer, range.start / bands);
+        cx.parallel(self.worth, outer[0].elements() * units, &|range, _| {
+            let mut walk = Walk::new(outer, range.start / units);
             for unit in range {
-                let start = unit % bands * BAND;
+                let (start, first) = (unit % units / pieces * BAND, unit % pieces * most);
                 let [target, source] = walk.at();
-                if unit % bands == bands - 1 {
+                if unit % units == units - 1 {
                     walk.step();
                 }
-                let height = BAND.min(height - start);
+                let (height, columns) = (BAND.min(height - start), most.min(width - first));
                 // SAFETY: both views are within their buffers (checked when bound); bands are disjoint.
                 unsafe {
                     sized!(size, T => {
@@ -300,9 +309,10 @@ impl Copy {
                         let to = to.get().cast::<T>();
                         let to = to.wrapping_offset(target + start as isize * to_row);
                         if to_column == 1 {
-                            transpose(isa, Band { from, from_column, group, to, to_row, height, width });
+                            let band = Band { from, from_column, group, to, to_row, height, width };
+                            transpose(isa, band.columns_from(first, columns));
                         } else {
-                            for x in 0..width as isize {
+                            for x in first as isize..(first + columns) as isize {
                                 for y in 0..height as isize {
                                     *to.wrapping_offset(x * to_column + y * to_row) =
                                         *from.wrapping_offset(x * from_column + y);

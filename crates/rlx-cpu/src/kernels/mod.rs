@@ -296,6 +296,13 @@ impl RunCx<'_, '_> {
         }
     }
 
+    /// Into how long pieces `n` neighbours, of which there are `rows` rows, are cut for [`parallel`](RunCx::parallel): `most` is best for one
+    /// thread; where that makes so few tasks that some threads would have noticeably more to do than others, pieces are shorter, a
+    /// multiple of `grain`, of which `most` is one. Results must not depend on where pieces begin.
+    pub(crate) fn share(&self, worth: bool, rows: usize, n: usize, most: usize, grain: usize) -> usize {
+        share_of(if worth { self.pool.threads() } else { 1 }, rows, n, most, grain)
+    }
+
     /// Runs `f` over `0..tasks`, in contiguous ranges on all threads when the step is worth it. `f` also
     /// gets its thread's scratch.
     #[inline]
@@ -313,6 +320,19 @@ impl RunCx<'_, '_> {
             f(range, base.get().wrapping_add(t * stride));
         });
     }
+}
+
+/// Tasks of a thread from which on one more or less does not matter.
+const MANY_TASKS: usize = 8;
+
+/// [`RunCx::share`] on this many threads.
+fn share_of(threads: usize, rows: usize, n: usize, most: usize, grain: usize) -> usize {
+    let pieces = n.div_ceil(most.max(1)).max(1);
+    let tasks = rows.saturating_mul(pieces);
+    if threads == 1 || tasks >= MANY_TASKS * threads || tasks.is_multiple_of(threads) {
+        return most.max(1);
+    }
+    n.div_ceil(pieces.next_multiple_of(threads)).max(1).next_multiple_of(grain.max(1)).min(most.max(1))
 }
 
 /// Steps shorter than this are not worth a fork (a fork to a spinning helper takes a third of a microsecond).
@@ -472,4 +492,28 @@ pub(crate) fn check_count(found: usize, declared: Dim) -> Result<()> {
 /// A kernel that runs before it is bound: a bug of the executable.
 pub(crate) fn unbound() -> Error {
     Error::new(ErrorKind::Internal, "a step ran before it was bound")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share_of;
+
+    #[test]
+    fn pieces_are_cut_where_threads_would_have_unequal_shares() {
+        // One thread, tasks for all, or so many that one more does not matter.
+        assert_eq!(share_of(1, 1, 500, 1024, 16), 1024);
+        assert_eq!(share_of(2, 4, 500, 1024, 16), 1024);
+        assert_eq!(share_of(3, 1, 3000, 1024, 16), 1024);
+        assert_eq!(share_of(2, 17, 500, 1024, 16), 1024);
+        // Too few, or one too many.
+        assert_eq!(share_of(2, 1, 500, 1024, 16), 256);
+        assert_eq!(share_of(3, 1, 500, 1024, 16), 176);
+        assert_eq!(share_of(2, 3, 500, 1024, 16), 256);
+        assert_eq!(share_of(2, 1, 3000, 1024, 16), 752);
+        // Never longer than `most`, never nothing.
+        assert_eq!(share_of(8, 1, 3, 1024, 16), 16);
+        for (rows, n) in [(0, 0), (1, 0), (0, 7)] {
+            assert!(share_of(2, rows, n, 64, 16) > 0);
+        }
+    }
 }

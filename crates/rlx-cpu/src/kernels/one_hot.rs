@@ -8,8 +8,9 @@ use super::indices::Indices;
 use super::scalar::is_number;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::layout::{At, Bound};
+use crate::simd::LANES;
 
-/// Neighbouring indices of a task where the codes lie along another dimension than the innermost.
+/// The most neighbouring indices of a task where the codes lie along another dimension than the innermost.
 const BLOCK: usize = 1024;
 
 /// Numbers and truth values of whole bytes are written, whatever they are.
@@ -81,7 +82,8 @@ impl StepKernel for OneHot {
         let Some(p) = self.plan else { return Err(unbound()) };
         let indices = Indices::new(cx.ptr(p.indices.at), p.indices.dtype);
         let (values, out) = (cx.shared::<u8>(p.values), cx.shared::<u8>(p.out));
-        let blocks = p.inner.div_ceil(BLOCK);
+        let block = cx.share(p.worth, p.outer, p.inner, BLOCK, LANES);
+        let blocks = p.inner.div_ceil(block);
         cx.parallel(p.worth, p.outer * blocks, &|range, _| {
             // SAFETY: the caller's promise; there are two values, and tasks write elements of their own.
             unsafe {
@@ -93,8 +95,8 @@ impl StepKernel for OneHot {
                             .fill(off);
                     }
                     for unit in range {
-                        let (row, start) = (unit / blocks, unit % blocks * BLOCK);
-                        let n = BLOCK.min(p.inner - start);
+                        let (row, start) = (unit / blocks, unit % blocks * block);
+                        let n = block.min(p.inner - start);
                         let out = out.add(row * p.depth * p.inner + start);
                         if p.inner > 1 {
                             for place in 0..p.depth {

@@ -178,6 +178,11 @@ impl<T: Cell> Kernel for Band<T> {
 }
 
 impl<T: Cell> Band<T> {
+    /// `width` columns of the band alone, from `first` on, where a group begins.
+    pub(crate) fn columns_from(self, first: usize, width: usize) -> Band<T> {
+        Band { from: self.column(first), to: self.to.wrapping_add(first), width, ..self }
+    }
+
     /// The whole band, a square at a time; `GROUPS` where columns are in groups.
     ///
     /// # Safety
