@@ -2,7 +2,7 @@
 //!
 //! Lines that are neighbours in memory are joined in vectors, as many at a time as their results so far stay in the first cache,
 //! so that memory is read and written in long runs; several elements of each line at a time, so that those results are read and
-//! written once for all of them.
+//! written once for all of them. Contiguous lines are transposed some elements at a time, which makes neighbours of them.
 
 use std::marker::PhantomData;
 
@@ -10,10 +10,12 @@ use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::elementwise::sized;
 use super::lines::Lines;
 use super::scalar::{Number, is_number, number};
+use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::isa::Kernel;
+use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
 /// The most neighbouring lines that are joined side by side: runs of memory long enough to be fetched ahead, while the results
@@ -22,6 +24,9 @@ const BLOCK: usize = 1024;
 
 /// Elements of each of the neighbouring lines that are joined in one pass over the results so far.
 const ROWS: usize = 4;
+
+/// Elements of each contiguous line that are transposed at a time: two copies of those of [`LANES`] lines stay in the first cache.
+const STAGED: usize = 64;
 
 /// Other lines that are joined in turn, so that none waits for its last result.
 const AT_ONCE: usize = 8;
@@ -63,10 +68,34 @@ struct Plan {
     worth: bool,
 }
 
+/// How the lines of a step are joined.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    /// Lines that follow each other are neighbours in memory, and enough of them for vectors.
+    Neighbours,
+    /// Each line is contiguous, there are enough for vectors, and vectors transpose them.
+    Contiguous,
+    Other,
+}
+
 impl Plan {
-    /// Whether lines that follow each other are neighbours in memory, and enough of them for vectors.
-    fn neighbours(&self) -> bool {
-        self.from.line_step() == 1 && self.to.line_step() == 1 && self.from.row() > AT_ONCE
+    /// How lines with elements of `size` bytes are joined.
+    fn form(&self, size: usize) -> Form {
+        let both = |of: fn(&Lines) -> isize| of(&self.from) == 1 && of(&self.to) == 1;
+        match self.from.row() {
+            row if row > AT_ONCE && both(Lines::line_step) => Form::Neighbours,
+            row if row >= AT_ONCE && size <= 4 && both(|lines| lines.step) => Form::Contiguous,
+            _ => Form::Other,
+        }
+    }
+
+    /// The scratch that a thread needs, for elements of `size` bytes and results so far of `wide`.
+    fn scratch(&self, size: usize, wide: usize) -> usize {
+        match self.form(size) {
+            Form::Neighbours => BLOCK * wide,
+            Form::Contiguous => LANES * (wide + 2 * STAGED * size),
+            Form::Other => 0,
+        }
     }
 }
 
@@ -80,8 +109,8 @@ impl StepKernel for Cumulative {
         let [from, to] = Lines::pair(x, out, self.axis)?;
         let plan = Plan { from, to, worth: nanos > WORTH_NANOS };
         self.plan = Some(plan);
-        let wide = number!(self.dtype, T => size_of::<<T as Number>::Wide>());
-        let thread_scratch = if plan.neighbours() { BLOCK * wide } else { 0 };
+        let thread_scratch =
+            number!(self.dtype, T => plan.scratch(size_of::<T>(), size_of::<<T as Number>::Wide>()));
         Ok(Needs { thread_scratch, ..Needs::time(nanos) })
     }
 
@@ -187,7 +216,7 @@ impl<T: Number> Together<T> {
 struct Neighbours<T: Number, J> {
     lines: Together<T>,
     exclusive: bool,
-    /// Room for a result of each line.
+    /// The result of each line before these elements, and behind them afterwards.
     so_far: *mut T::Wide,
     join: PhantomData<J>,
 }
@@ -198,11 +227,8 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let lines = self.lines;
-        // SAFETY: the caller of `run` promised the room; every result is written before it is read.
-        let so_far = unsafe {
-            (0..lines.width).for_each(|j| self.so_far.add(j).write(J::FIRST));
-            std::slice::from_raw_parts_mut(self.so_far, lines.width)
-        };
+        // SAFETY: the caller of `run` promised the results.
+        let so_far = unsafe { std::slice::from_raw_parts_mut(self.so_far, lines.width) };
         // SAFETY: the caller of `run` promised the elements, of operands that are apart.
         unsafe {
             let whole = lines.size - lines.size % ROWS;
@@ -255,6 +281,65 @@ fn join_rows<T: Number, J: Join<T>, const EXCLUSIVE: bool>(
     }
 }
 
+/// Up to [`BLOCK`] lines that are neighbours.
+///
+/// # Safety
+/// As [`Together::run`]; `scratch` must have room for a result of each line.
+unsafe fn neighbours<T: Number, J: Join<T>>(
+    isa: Isa,
+    lines: Together<T>,
+    exclusive: bool,
+    scratch: *mut T::Wide,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { (0..lines.width).for_each(|j| scratch.add(j).write(J::FIRST)) };
+    isa.run(Neighbours::<T, J> { lines, exclusive, so_far: scratch, join: PhantomData });
+}
+
+/// Up to [`LANES`] contiguous lines: [`STAGED`] elements of each are transposed into scratch, joined there, and transposed into
+/// the result.
+///
+/// # Safety
+/// As [`Together::run`]; `scratch` must have room for what [`Plan::scratch`] says.
+unsafe fn contiguous<T: Number, J: Join<T>>(
+    isa: Isa,
+    lines: Together<T>,
+    exclusive: bool,
+    scratch: *mut T::Wide,
+) {
+    let taken = scratch.wrapping_add(LANES).cast::<T>();
+    let joined = taken.wrapping_add(LANES * STAGED);
+    // SAFETY: the caller's promise.
+    unsafe { (0..lines.width).for_each(|j| scratch.add(j).write(J::FIRST)) };
+    let mut done = 0;
+    while done < lines.size {
+        let size = STAGED.min(lines.size - done);
+        let backwards = lines.from_step < 0;
+        // The lowest of these elements in memory, and the first one in scratch.
+        let lowest = if backwards { -((done + size - 1) as isize) } else { done as isize };
+        let (first, step) =
+            if backwards { ((size - 1) * LANES, -(LANES as isize)) } else { (0, LANES as isize) };
+        let (from, to) = (taken.wrapping_add(first).cast_const(), joined.wrapping_add(first));
+        let width = lines.width;
+        let there =
+            Together { from, to, width, from_line: 1, to_line: 1, size, from_step: step, to_step: step };
+        let (source, result) = (lines.from.wrapping_offset(lowest), lines.to.wrapping_offset(lowest));
+        let (row, group) = (LANES as isize, ONE_GROUP);
+        sized!(size_of::<T>(), U => {
+            let (from, to) = (source.cast::<U>(), taken.cast::<U>());
+            let band = Band { from, from_column: lines.from_line, group, to, to_row: row, height: size, width };
+            // SAFETY: the caller's promise; scratch has room for the elements.
+            unsafe { transpose(isa, band) };
+            isa.run(Neighbours::<T, J> { lines: there, exclusive, so_far: scratch, join: PhantomData });
+            let (from, to) = (joined.cast::<U>().cast_const(), result.cast::<U>());
+            let (height, width) = (width, size);
+            // SAFETY: as above.
+            unsafe { transpose(isa, Band { from, from_column: row, group, to, to_row: lines.to_line, height, width }) };
+        });
+        done += size;
+    }
+}
+
 impl Cumulative {
     unsafe fn run_as<T: Number>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
         // SAFETY: the caller's promise.
@@ -268,20 +353,21 @@ impl Cumulative {
         }
     }
 
-    /// Lines that are neighbours in memory are joined in blocks, others a few at a time; in either case each line is one chain.
+    /// Lines that are neighbours in memory are joined in blocks, others a few at a time; in any case each line is one chain.
     ///
     /// # Safety
     /// As [`StepKernel::run`]; `T` must be the type of operand and result.
     unsafe fn join<T: Number, J: Join<T>>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
         let (x, out, p) = (cx.shared::<T>(plan.from.at), cx.shared::<T>(plan.to.at), *plan);
         let (from_line, to_line) = (p.from.line_step(), p.to.line_step());
-        let neighbours = p.neighbours();
         let (row, exclusive, reverse, isa) = (p.from.row(), self.exclusive, self.reverse, cx.isa);
         let rows = p.from.count.checked_div(row).unwrap_or(0);
-        // A row of lines is cut for as many threads as have no row of their own.
-        let parts = if p.worth { cx.pool.threads().div_ceil(rows.max(1)) } else { 1 };
-        let share = row.div_ceil(parts).next_multiple_of(LANES);
-        let most = if neighbours { share.clamp(LANES, BLOCK) } else { AT_ONCE };
+        let form = p.form(size_of::<T>());
+        let most = match form {
+            Form::Neighbours => cx.share(p.worth, rows, row, BLOCK, LANES),
+            Form::Contiguous => LANES,
+            Form::Other => AT_ONCE,
+        };
         let blocks = row.div_ceil(most).max(1);
         let sign = if reverse { -1 } else { 1 };
         cx.parallel(p.worth, rows * blocks, &|range, scratch| {
@@ -299,15 +385,15 @@ impl Cumulative {
                     from_step: p.from.step * sign,
                     to_step: p.to.step * sign,
                 };
-                // SAFETY: the caller's promise; lines are disjoint.
+                // SAFETY: the caller's promise; lines are disjoint, and there is as much scratch as the form needs.
                 unsafe {
-                    if neighbours {
-                        let so_far = scratch.cast::<T::Wide>();
-                        isa.run(Neighbours::<T, J> { lines, exclusive, so_far, join: PhantomData });
-                    } else if lines.width == AT_ONCE {
-                        Together { width: AT_ONCE, ..lines }.run::<J>(exclusive);
-                    } else {
-                        lines.run::<J>(exclusive);
+                    match form {
+                        Form::Neighbours => neighbours::<T, J>(isa, lines, exclusive, scratch.cast()),
+                        Form::Contiguous => contiguous::<T, J>(isa, lines, exclusive, scratch.cast()),
+                        Form::Other if lines.width == AT_ONCE => {
+                            Together { width: AT_ONCE, ..lines }.run::<J>(exclusive);
+                        }
+                        Form::Other => lines.run::<J>(exclusive),
                     }
                 }
             }
