@@ -1,5 +1,6 @@
 //! Softmax, log-softmax, layer norm and RMS norm of contiguous rows of f32, or of 16-bit floats, which are widened
-//! row by row and rounded once at the end. Other element types and axes are left to decomposition.
+//! row by row and rounded once at the end; softmax and log-softmax of f32 along another axis than the innermost, where that
+//! is of columns side by side. Other element types and axes are left to decomposition.
 
 use rlx_ir::shape::normalize_axis;
 use rlx_ir::{DType, Dim, Graph, Node, Op, Result};
@@ -10,7 +11,14 @@ use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::isa::Isa;
 use crate::layout::{At, Bound};
-use crate::rows::{self, Norm, Softmax};
+use crate::rows::{self, Norm, Softmax, SoftmaxColumns};
+use crate::simd::LANES;
+
+/// Fewer columns than this are not computed side by side.
+const FEW: usize = 8;
+
+/// The most bytes that exponentials of columns are held in, which are a good part of the second-level cache.
+const HELD: usize = 1 << 20;
 
 /// What is computed for each row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +39,7 @@ fn kind_of(op: &Op, rank: usize) -> Option<(Kind, usize)> {
     Some((kind, normalize_axis(axis.into(), rank).ok()?))
 }
 
-/// Whether the rows are contiguous and of f32, f16 or bf16.
+/// Whether the rows are contiguous and of f32, f16 or bf16, or a softmax's columns are of f32 and not few.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let x = graph.shape(node.inputs[0]);
     let Some((kind, axis)) = kind_of(&node.op, x.rank()) else {
@@ -42,7 +50,14 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
     match kind {
         Kind::Softmax { .. } if x.dims()[axis + 1..].iter().any(|&d| d != Dim::Static(1)) => {
-            Claim::No(format!("axis {axis} is not the innermost"))
+            let columns: Option<usize> = x.dims()[axis + 1..].iter().map(|d| d.as_static()).product();
+            match columns {
+                Some(few) if few < FEW => Claim::No(format!("axis {axis} has {few} columns")),
+                _ if x.dtype() != DType::F32 => {
+                    Claim::No(format!("there is no kernel for columns of {}", x.dtype()))
+                }
+                _ => Claim::Native,
+            }
         }
         Kind::Norm { .. } if node.inputs[1..].iter().any(|&p| graph.shape(p).dims() != &x.dims()[axis..]) => {
             Claim::No("scale and shift are not as large as a row".into())
@@ -74,6 +89,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         gamma: None,
         beta: None,
         rows: 0,
+        inner: 1,
         worth: false,
     }))
 }
@@ -88,6 +104,8 @@ struct Rows {
     gamma: Option<At>,
     beta: Option<At>,
     rows: usize,
+    /// Columns side by side, of a softmax that is not along rows.
+    inner: usize,
     worth: bool,
 }
 
@@ -107,21 +125,66 @@ impl StepKernel for Rows {
         }
         let count = |d: &[usize]| d.iter().product::<usize>();
         (self.rows, self.op.columns) = (count(&x.dims()[..self.axis]), count(&x.dims()[self.axis..]));
+        if matches!(self.op.kind, Kind::Softmax { .. }) {
+            self.inner = count(&x.dims()[self.axis + 1..]);
+        }
         for p in &cx.inputs[1..] {
             self.op.check_vector(p)?;
         }
         (self.x, self.y) = (x.at, y.at);
         (self.gamma, self.beta) = (cx.inputs.get(1).map(|b| b.at), cx.inputs.get(2).map(|b| b.at));
-        let needs = self.op.needs(self.rows);
+        let mut needs = self.op.needs(self.rows);
+        if self.inner > 1 {
+            needs.thread_scratch = self.held();
+        }
         self.worth = needs.nanos > WORTH_NANOS;
         Ok(needs)
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        if let (Kind::Softmax { log }, true) = (self.op.kind, self.inner > 1) {
+            // SAFETY: all operands are dense and were sized when bound; such columns are claimed of f32 alone.
+            unsafe { self.columns(cx, log) };
+            return Ok(());
+        }
         let (x, y) = (cx.ptr(self.x), cx.ptr(self.y));
         // SAFETY: all operands are dense and were sized when bound.
         unsafe { self.op.run(cx, self.worth, x, y, [self.gamma, self.beta], self.rows) };
         Ok(())
+    }
+}
+
+impl Rows {
+    /// The bytes that a thread holds exponentials of columns in; 0 if there are too many.
+    fn held(&self) -> usize {
+        let lines = self.op.columns.checked_div(self.inner).unwrap_or(0);
+        let bytes = lines.saturating_mul(rows::COLUMNS * size_of::<f32>());
+        if bytes <= HELD { bytes } else { 0 }
+    }
+
+    /// Softmax of columns side by side.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of f32.
+    unsafe fn columns(&self, cx: &mut RunCx<'_, '_>, log: bool) {
+        let inner = self.inner;
+        let lines = self.op.columns / inner;
+        let (x, y, isa) = (cx.shared::<f32>(self.x), cx.shared::<f32>(self.y), cx.isa);
+        let most = cx.share(self.worth, self.rows, inner, rows::COLUMNS, LANES);
+        let blocks = inner.div_ceil(most);
+        let holds = self.held() > 0;
+        cx.parallel(self.worth, self.rows * blocks, &|range, scratch| {
+            let held = holds.then_some(scratch.cast());
+            for unit in range {
+                let first = unit % blocks * most;
+                let at = unit / blocks * lines * inner + first;
+                let (x, y) = (x.get().wrapping_add(at).cast_const(), y.get().wrapping_add(at));
+                let columns = most.min(inner - first);
+                let columns = SoftmaxColumns { x, y, step: inner, lines, columns, log, held };
+                // SAFETY: the caller's promise; columns are disjoint, and scratch is this thread's.
+                unsafe { rows::softmax_columns(isa, &columns) };
+            }
+        });
     }
 }
 

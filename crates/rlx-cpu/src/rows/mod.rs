@@ -1,4 +1,5 @@
-//! Kernels along the last axis: reductions, softmax, normalisation and gates of contiguous rows.
+//! Kernels along the last axis: reductions, softmax, normalisation and gates of contiguous rows; reductions and softmax also of
+//! columns, along another axis.
 //!
 //! Sums have one fixed order on every instruction set: four vectors of sixteen partial sums, taken in
 //! turn, folded pairwise. Rows are independent, so any split of them over threads gives the same bits.
@@ -22,4 +23,4 @@ pub use gates::{GateRow, Gates, gate_row};
 pub use norm::{Norm, normalize};
 pub use online::{Piece, RowState, Sums, divide, weigh};
 pub use reduce::{Columns, Reduction, Rows, reduce, reduce_columns, reduce_rows};
-pub use softmax::{Softmax, softmax, softmax_in_place};
+pub use softmax::{COLUMNS, Softmax, SoftmaxColumns, softmax, softmax_columns, softmax_in_place};

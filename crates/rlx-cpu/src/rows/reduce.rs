@@ -189,7 +189,7 @@ pub fn reduce<T: Packed>(isa: Isa, how: Reduction, x: &[T], columns: usize, out:
 const WIDE: usize = 8;
 
 /// Lines after which the partial results are put aside: sums of many lines stay as exact as a tree's.
-const STRETCH: usize = 128;
+pub(super) const STRETCH: usize = 128;
 
 /// Neighbouring columns of lines that are `step` elements apart.
 #[derive(Debug, Clone, Copy)]
