@@ -1,10 +1,12 @@
 //! Sizes around those at which kernels divide their work: squares of a transposition, lines side by side, pieces of a line,
-//! chunks of an order. Every instruction set, one and two threads, elements of one, two, four and eight bytes, views with gaps
-//! and backward strides; as the oracle has it, and with the same bits on two threads.
+//! chunks of an order. Every instruction set, one to three threads, elements of one, two, four and eight bytes, views with gaps
+//! and backward strides; as the oracle has it, and with the same bits on two and three threads.
 
 mod common;
 
 use common::{against_oracle, backends, compile, oracle, run};
+use rlx_cpu::CpuBackend;
+use rlx_cpu::isa::Isa;
 use rlx_ir::op::{ArgOp, BinaryOp, DataFormat, PoolKind, ReduceOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Case, Gen};
@@ -30,6 +32,11 @@ fn check_graph(name: &str, graph: &Graph, bindings: &Bindings) {
         }
         last = Some(got);
     }
+    // Shares that are no powers of two.
+    let three = CpuBackend::new().with_isa(Isa::detect()).with_threads(3).expect("a pool of three threads");
+    let mut exec = compile(graph, &three, &CompileOptions::default()).unwrap();
+    let got = run(&mut *exec, bindings, &DimBinding::new()).unwrap();
+    assert_eq!(last.as_ref(), Some(&got), "{name}: three threads change bits\n{graph}");
 }
 
 /// A graph of one input; `build` makes the results of it.
@@ -72,6 +79,30 @@ fn transposes_around_squares_and_bands() {
             let x = value(g, dtype, &[2, 19, 5, 18]);
             one("transpose", Op::Transpose { perm }, &[x]);
         }
+    }
+}
+
+#[test]
+fn transposes_of_few_rows_that_threads_share() {
+    let g = &mut Gen::new(12);
+    for dtype in SIZES {
+        for (dims, perm) in [
+            (vec![4001, 3], vec![1, 0]),
+            (vec![3, 4001], vec![1, 0]),
+            (vec![1500, 64], vec![1, 0]),
+            (vec![999, 70], vec![1, 0]),
+            (vec![70, 999], vec![1, 0]),
+            (vec![3, 1100, 40], vec![0, 2, 1]),
+            (vec![40, 2, 650, 2], vec![0, 3, 2, 1]),
+        ] {
+            one("a transpose of few rows", Op::Transpose { perm }, &[value(g, dtype, &dims)]);
+        }
+        // Every second column of a result has what a phase of a transposed convolution writes.
+        let x = value(g, dtype, &[2, 3000, 20]);
+        check("a transposed slice of few rows", x, |g, x| {
+            let part = g.try_add(slice(&[0, 1, 2], &[1, 2, 1], &[2, 1499, 17]), &[x]).unwrap();
+            vec![g.try_add(Op::Transpose { perm: vec![2, 0, 1] }, &[part]).unwrap()]
+        });
     }
 }
 
@@ -126,6 +157,10 @@ fn running_results_side_by_side() {
                 (vec![9, 20], 1),
                 (vec![3, 4, 300], 1),
                 (vec![17, 5], 1),
+                (vec![8, 64], 1),
+                (vec![2, 37, 150], 2),
+                (vec![200, 65], 1),
+                (vec![4, 1100], 0),
                 (vec![30], 0),
                 (vec![0, 4], 0),
                 (vec![4, 0], 0),
@@ -139,6 +174,36 @@ fn running_results_side_by_side() {
             let turned = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[x]).unwrap();
             let op = Op::Cumulative { op: ReduceOp::Sum, axis: 1, exclusive: false, reverse: false };
             vec![g.try_add(op, &[turned]).unwrap()]
+        });
+    }
+}
+
+#[test]
+fn softmax_along_other_axes_than_the_innermost() {
+    let g = &mut Gen::new(13);
+    for dtype in [DType::F32, DType::F16] {
+        for (dims, axis) in [
+            (vec![5, 7], 0),
+            (vec![5, 8], 0),
+            (vec![300, 65], 0),
+            (vec![9, 1100], 0),
+            (vec![4200, 9], 0),
+            (vec![3, 20, 9, 11], 1),
+            (vec![2, 130, 150], 1),
+            (vec![0, 40], 0),
+            (vec![40, 0], 0),
+        ] {
+            let x = g.value(dtype, &dims, -9.0..9.0);
+            one("a softmax", Op::Softmax { axis }, std::slice::from_ref(&x));
+            one("the logarithm of a softmax", Op::LogSoftmax { axis }, &[x]);
+        }
+        // In place, on columns of which one has NaN and one nothing that is allowed.
+        let mut all = vec![1.0; 6 * 40];
+        (all[47], all[83]) = (f64::NAN, f64::NEG_INFINITY);
+        (0..6).for_each(|line| all[40 * line + 5] = f64::NEG_INFINITY);
+        check("a softmax of strange numbers", Value::float(dtype, &[6, 40], all), |g, x| {
+            let sum = g.try_add(Op::Binary(BinaryOp::Add), &[x, x]).unwrap();
+            vec![g.try_add(Op::Softmax { axis: 0 }, &[sum]).unwrap()]
         });
     }
 }
@@ -206,9 +271,15 @@ fn gathers_of_short_and_repeated_slices() {
 fn one_hot_codes_along_every_axis() {
     let g = &mut Gen::new(7);
     for dtype in [DType::F32, DType::Bool, DType::F16, DType::I64] {
-        for (dims, axis) in
-            [(vec![50], 1), (vec![50], 0), (vec![3, 1100], 1), (vec![2, 3, 5], 1), (vec![], 0), (vec![0], 1)]
-        {
+        for (dims, axis) in [
+            (vec![50], 1),
+            (vec![50], 0),
+            (vec![3, 1100], 1),
+            (vec![9000], 0),
+            (vec![2, 3, 5], 1),
+            (vec![], 0),
+            (vec![0], 1),
+        ] {
             let index = g.indices(&dims, 9);
             let values = g.value(dtype, &[2], 0.0..4.0);
             one("one-hot", Op::OneHot { depth: Dim::Static(7), axis }, &[index, values]);
