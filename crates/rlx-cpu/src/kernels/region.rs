@@ -239,7 +239,7 @@ pub(super) fn epilogue_until(
     let (mut spec, mut at) = (EpilogueSpec::NONE, anchor.id);
     while !ends(at) {
         at = match chain.leaky_rectifier(at) {
-            Some((alpha, last)) => {
+            Some((alpha, _, last)) => {
                 chain.activate(&mut spec, Unary::LeakyRelu { alpha })?;
                 last
             }
@@ -254,7 +254,7 @@ pub(super) fn epilogue_until(
 }
 
 /// The function `f` with its results bounded, if that is a function too.
-fn clipped(f: Option<Unary>, by: BinaryOp, bound: f32) -> Option<Unary> {
+pub(super) fn clipped(f: Option<Unary>, by: BinaryOp, bound: f32) -> Option<Unary> {
     let (lo, hi) = match f {
         None => (f32::NEG_INFINITY, f32::INFINITY),
         Some(Unary::Relu) => (0.0, f32::INFINITY),
@@ -293,8 +293,8 @@ impl<'g> Chain<'g> {
         free.then_some(())
     }
 
-    /// The slope below zero and the last node of a leaky rectifier that alone uses `at`: `where(x < 0, α·x, x)`.
-    fn leaky_rectifier(&self, at: NodeId) -> Option<(f32, NodeId)> {
+    /// The slope below zero, the nodes between and the last node of a leaky rectifier that alone uses `at`: `where(x < 0, α·x, x)`.
+    pub(super) fn leaky_rectifier(&self, at: NodeId) -> Option<(f32, [NodeId; 2], NodeId)> {
         let body = self.body;
         let users = || body.nodes().iter().filter(|n| n.inputs.contains(&at));
         let user = |op: Op| users().find(|n| n.op == op);
@@ -320,7 +320,7 @@ impl<'g> Chain<'g> {
             && number(zero) == Some(0.0)
             && chosen.inputs == [below.id, scaled.id, at]
             && chosen.shape.dtype() == self.dtype;
-        is_one.then_some((alpha, chosen.id))
+        is_one.then_some((alpha, parts, chosen.id))
     }
 
     /// Adds one node to the epilogue, if there is room for it.

@@ -243,7 +243,38 @@ fn powers_are_right_also_in_the_corners() {
         for i in 0..x.len() {
             assert!(ulp(x[i], f64::from(base[i]).powf(f64::from(y[i]))) <= 0.51);
         }
+        // All sizes, with results that are denormal, 0 or infinite, too.
+        let mut x: Vec<f32> = (0..50_000).map(|_| f32::from_bits((rng.next() >> 33) as u32)).collect();
+        x.retain(|x| x.is_finite() && *x > 0.0);
+        let y: Vec<f32> = x.iter().map(|_| rng.uniform(-2.5, 2.5)).collect();
+        let base = x.clone();
+        pow_slices(isa, &mut x, &y);
+        for i in 0..x.len() {
+            let want = f64::from(base[i]).powf(f64::from(y[i]));
+            let same = x[i] == want as f32;
+            assert!(
+                same || ulp(x[i], want) <= 0.5001,
+                "{:e}^{:e} = {:e}, expected {want:e}",
+                base[i],
+                y[i],
+                x[i]
+            );
+        }
     }
+}
+
+#[test]
+fn powers_have_the_same_bits_on_every_instruction_set() {
+    let mut rng = Rng::new(14);
+    let base: Vec<f32> = (0..5000).map(|_| rng.uniform(0.0, 20.0)).collect();
+    let y: Vec<f32> = (0..5000).map(|_| rng.uniform(-10.0, 10.0)).collect();
+    let of = |isa| {
+        let mut x = base.clone();
+        pow_slices(isa, &mut x, &y);
+        x.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let [first, others @ ..] = Isa::available().as_slice() else { unreachable!() };
+    assert!(others.iter().all(|&isa| of(isa) == of(*first)));
 }
 
 #[test]

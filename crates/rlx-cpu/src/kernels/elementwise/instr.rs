@@ -1,7 +1,8 @@
 //! The functions of the tile program: each computes one op on up to a tile of elements.
 //!
-//! f32 and 16-bit floats run over the SIMD layer (`vectors`); all other types run plain loops. A source steps by 1 from element to
-//! element, or by 0 when it is one value for the whole tile.
+//! f32 and 16-bit floats run over the SIMD layer (`vectors`). All other types run loops over their elements, in vectors (`loops`) where an
+//! instruction or two do the work, and plain ones elsewhere. A source steps by 1 from element to element, or by 0 when it is one
+//! value for the whole tile.
 
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
 use rlx_ir::ops::attr::NamedVariant;
@@ -9,13 +10,14 @@ use rlx_ir::{DType, Op};
 use rlx_math::OnCpu;
 
 use super::halves::{self, Conversion};
+use super::loops::{self, F1, F2, block_at, block_of, map1, map2};
 use super::number::*;
 use super::quantised::{Dequantise, Quantise};
-use super::sized;
 use super::vectors::{self, Binary};
-use crate::isa::Isa;
+use crate::isa::{Isa, Kernel};
 use crate::math::small_floats::{SmallFloat, nearest_power_of_two, power_of_two, to_odd};
 use crate::math::{Function, Unary};
+use crate::simd::Simd;
 
 /// Where a source is, and by how many elements it steps (0 or 1).
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +26,12 @@ pub(crate) struct Source {
     pub(crate) step: usize,
 }
 
-type F1 = unsafe fn(x: Source, out: *mut u8, n: usize);
-type F2 = unsafe fn(x: Source, y: Source, out: *mut u8, n: usize);
+/// Whether a loop is in vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Vector,
+    Scalar,
+}
 
 /// What an instruction does.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +51,9 @@ pub(crate) enum Code {
     /// A function of f64.
     Double(fn(f64) -> f64),
     /// Anything of one operand.
-    Map1(F1),
+    Map1(F1, Pace),
     /// Anything of two operands.
-    Map2(F2),
+    Map2(F2, Pace),
 }
 
 impl Code {
@@ -58,7 +64,7 @@ impl Code {
     /// be a source of the same element size, but must not overlap one otherwise.
     #[inline]
     pub(crate) unsafe fn run(&self, isa: Isa, sources: &[Source; 3], out: *mut u8, n: usize) {
-        let [a, b, c] = *sources;
+        let [a, b, _] = *sources;
         // SAFETY: the caller's promises are the functions'.
         unsafe {
             match *self {
@@ -69,15 +75,15 @@ impl Code {
                 Code::Dequantise(from, zero) => {
                     isa.run(Dequantise { from, sources: *sources, zero, out: out.cast(), n });
                 }
-                Code::Select(dtype) => select(dtype, a, b, c, out, n),
+                Code::Select(dtype) => loops::select(isa, dtype.size_bytes(), *sources, out, n),
                 Code::Double(f) => {
                     let (x, out) = (a.ptr.cast::<f64>(), out.cast::<f64>());
                     for i in 0..n {
                         *out.add(i) = f(*x.add(i * a.step));
                     }
                 }
-                Code::Map1(f) => f(a, out, n),
-                Code::Map2(f) => f(a, b, out, n),
+                Code::Map1(f, _) => f(isa, a, out, n),
+                Code::Map2(f, _) => f(isa, a, b, out, n),
             }
         }
     }
@@ -99,17 +105,18 @@ impl Code {
             Code::Unary(Unary::Function(f), _) if f.on_cpu() == OnCpu::Double => 1.0,
             Code::Unary(..) => 0.3,
             Code::Binary(Binary::Pow, _) => 5.0,
-            Code::Binary(..) | Code::Half(..) | Code::Dequantise(..) => 0.06,
+            Code::Binary(..) | Code::Half(..) | Code::Dequantise(..) | Code::Select(_) => 0.06,
+            Code::Map1(_, Pace::Vector) | Code::Map2(_, Pace::Vector) => 0.06,
             Code::Quantise(..) => 0.15,
             _ => 1.0,
         }
     }
 }
 
-/// A loop over one operand: `map1!(T => O, |x| expression)`.
-macro_rules! map1 {
+/// A plain loop over one operand: `each1!(T => O, |x| expression)`.
+macro_rules! each1 {
     ($t:ty => $o:ty, |$x:ident| $e:expr) => {{
-        unsafe fn f(x: Source, out: *mut u8, n: usize) {
+        unsafe fn f(_: Isa, x: Source, out: *mut u8, n: usize) {
             let (px, out) = (x.ptr.cast::<$t>(), out.cast::<$o>());
             for i in 0..n {
                 // SAFETY: the callers of `Code::run` promise the memory.
@@ -119,14 +126,14 @@ macro_rules! map1 {
                 }
             }
         }
-        Code::Map1(f)
+        Code::Map1(f, Pace::Scalar)
     }};
 }
 
-/// A loop over two operands.
-macro_rules! map2 {
+/// A plain loop over two operands.
+macro_rules! each2 {
     ($t:ty => $o:ty, |$x:ident, $y:ident| $e:expr) => {{
-        unsafe fn f(x: Source, y: Source, out: *mut u8, n: usize) {
+        unsafe fn f(_: Isa, x: Source, y: Source, out: *mut u8, n: usize) {
             let (px, py, out) = (x.ptr.cast::<$t>(), y.ptr.cast::<$t>(), out.cast::<$o>());
             // SAFETY: the callers of `Code::run` promise the memory.
             unsafe {
@@ -143,7 +150,7 @@ macro_rules! map2 {
                 }
             }
         }
-        Code::Map2(f)
+        Code::Map2(f, Pace::Scalar)
     }};
 }
 
@@ -228,8 +235,8 @@ pub(crate) fn as_unary(op: &Op) -> Option<Unary> {
 macro_rules! floats {
     ($dtype:expr, |$x:ident| $e:expr) => {
         match $dtype {
-            DType::F32 => map1!(f32 => f32, |v| { let $x = f64::from(v); ($e) as f32 }),
-            _ => map1!(f64 => f64, |$x| $e),
+            DType::F32 => each1!(f32 => f32, |v| { let $x = f64::from(v); ($e) as f32 }),
+            _ => each1!(f64 => f64, |$x| $e),
         }
     };
 }
@@ -271,12 +278,12 @@ pub(crate) fn activation(f: Activation, dtype: DType) -> Option<Code> {
         DType::Bool if f == A::Not => Some(map1!(u8 => u8, |x| u8::from(x == 0))),
         DType::Bool => None,
         _ => match f {
-            A::Neg => for_bits!(dtype, T => map1!(T => T, |x| Int::neg(x))),
-            A::Abs => for_ints!(dtype, T => map1!(T => T, |x| Int::abs(x))),
-            A::Sign => for_ints!(dtype, T => map1!(T => T, |x| Int::signum(x))),
-            A::Relu => for_ints!(dtype, T => map1!(T => T, |x| Int::relu(x))),
-            A::BitNot => for_bits!(dtype, T => map1!(T => T, |x| Int::not(x))),
-            A::Floor | A::Ceil | A::Trunc | A::Round => for_bits!(dtype, T => map1!(T => T, |x| x)),
+            A::Neg => for_bits!(dtype, T => each1!(T => T, |x| Int::neg(x))),
+            A::Abs => for_ints!(dtype, T => each1!(T => T, |x| Int::abs(x))),
+            A::Sign => for_ints!(dtype, T => each1!(T => T, |x| Int::signum(x))),
+            A::Relu => for_ints!(dtype, T => each1!(T => T, |x| Int::relu(x))),
+            A::BitNot => for_bits!(dtype, T => each1!(T => T, |x| Int::not(x))),
+            A::Floor | A::Ceil | A::Trunc | A::Round => for_bits!(dtype, T => each1!(T => T, |x| x)),
             _ => None,
         },
     }
@@ -303,9 +310,9 @@ fn float_binary(f: BinaryOp, dtype: DType) -> Option<Code> {
         (|$x:ident, $y:ident| $e:expr) => {
             match dtype {
                 DType::F32 => {
-                    map2!(f32 => f32, |v, w| { let ($x, $y) = (f64::from(v), f64::from(w)); ($e) as f32 })
+                    each2!(f32 => f32, |v, w| { let ($x, $y) = (f64::from(v), f64::from(w)); ($e) as f32 })
                 }
-                _ => map2!(f64 => f64, |$x, $y| $e),
+                _ => each2!(f64 => f64, |$x, $y| $e),
             }
         };
     }
@@ -330,26 +337,26 @@ pub(crate) fn binary(f: BinaryOp, dtype: DType) -> Option<Code> {
     match dtype {
         DType::F32 | DType::F64 => float_binary(f, dtype),
         DType::Bool => Some(match f {
-            B::And | B::Min => map2!(u8 => u8, |x, y| u8::from(x != 0 && y != 0)),
-            B::Or | B::Max => map2!(u8 => u8, |x, y| u8::from(x != 0 || y != 0)),
+            B::And | B::Min => map2!(u8 => u8, |x, y| u8::from(x != 0) & u8::from(y != 0)),
+            B::Or | B::Max => map2!(u8 => u8, |x, y| u8::from(x != 0) | u8::from(y != 0)),
             B::Xor => map2!(u8 => u8, |x, y| u8::from((x != 0) != (y != 0))),
             _ => return None,
         }),
         _ => match f {
-            B::Add => for_bits!(dtype, T => map2!(T => T, |x, y| Int::add(x, y))),
-            B::Sub => for_bits!(dtype, T => map2!(T => T, |x, y| Int::sub(x, y))),
-            B::Mul => for_bits!(dtype, T => map2!(T => T, |x, y| Int::mul(x, y))),
-            B::Div => for_ints!(dtype, T => map2!(T => T, |x, y| Int::div(x, y))),
-            B::Rem => for_ints!(dtype, T => map2!(T => T, |x, y| Int::rem(x, y))),
-            B::Mod => for_ints!(dtype, T => map2!(T => T, |x, y| Int::modulo(x, y))),
-            B::Pow => for_ints!(dtype, T => map2!(T => T, |x, y| Int::pow(x, y))),
-            B::Max => for_ints!(dtype, T => map2!(T => T, |x, y| if x > y { x } else { y })),
-            B::Min => for_ints!(dtype, T => map2!(T => T, |x, y| if x < y { x } else { y })),
-            B::BitAnd => for_bits!(dtype, T => map2!(T => T, |x, y| Int::and(x, y))),
-            B::BitOr => for_bits!(dtype, T => map2!(T => T, |x, y| Int::or(x, y))),
-            B::BitXor => for_bits!(dtype, T => map2!(T => T, |x, y| Int::xor(x, y))),
-            B::Shl => for_ints!(dtype, T => map2!(T => T, |x, y| Int::shl(x, y))),
-            B::Shr => for_ints!(dtype, T => map2!(T => T, |x, y| Int::shr(x, y))),
+            B::Add => for_bits!(dtype, T => each2!(T => T, |x, y| Int::add(x, y))),
+            B::Sub => for_bits!(dtype, T => each2!(T => T, |x, y| Int::sub(x, y))),
+            B::Mul => for_bits!(dtype, T => each2!(T => T, |x, y| Int::mul(x, y))),
+            B::Div => for_ints!(dtype, T => each2!(T => T, |x, y| Int::div(x, y))),
+            B::Rem => for_ints!(dtype, T => each2!(T => T, |x, y| Int::rem(x, y))),
+            B::Mod => for_ints!(dtype, T => each2!(T => T, |x, y| Int::modulo(x, y))),
+            B::Pow => for_ints!(dtype, T => each2!(T => T, |x, y| Int::pow(x, y))),
+            B::Max => for_ints!(dtype, T => each2!(T => T, |x, y| if x > y { x } else { y })),
+            B::Min => for_ints!(dtype, T => each2!(T => T, |x, y| if x < y { x } else { y })),
+            B::BitAnd => for_bits!(dtype, T => each2!(T => T, |x, y| Int::and(x, y))),
+            B::BitOr => for_bits!(dtype, T => each2!(T => T, |x, y| Int::or(x, y))),
+            B::BitXor => for_bits!(dtype, T => each2!(T => T, |x, y| Int::xor(x, y))),
+            B::Shl => for_ints!(dtype, T => each2!(T => T, |x, y| Int::shl(x, y))),
+            B::Shr => for_ints!(dtype, T => each2!(T => T, |x, y| Int::shr(x, y))),
             _ => None,
         },
     }
@@ -358,23 +365,25 @@ pub(crate) fn binary(f: BinaryOp, dtype: DType) -> Option<Code> {
 /// The code of a comparison on this register type.
 pub(crate) fn compare(f: CmpOp, dtype: DType) -> Option<Code> {
     macro_rules! all {
-        ($t:ty) => {
+        ($map:ident: $t:ty) => {
             match f {
-                CmpOp::Eq => map2!($t => u8, |x, y| u8::from(x == y)),
-                CmpOp::Ne => map2!($t => u8, |x, y| u8::from(x != y)),
-                CmpOp::Lt => map2!($t => u8, |x, y| u8::from(x < y)),
-                CmpOp::Le => map2!($t => u8, |x, y| u8::from(x <= y)),
-                CmpOp::Gt => map2!($t => u8, |x, y| u8::from(x > y)),
-                CmpOp::Ge => map2!($t => u8, |x, y| u8::from(x >= y)),
+                CmpOp::Eq => $map!($t => u8, |x, y| u8::from(x == y)),
+                CmpOp::Ne => $map!($t => u8, |x, y| u8::from(x != y)),
+                CmpOp::Lt => $map!($t => u8, |x, y| u8::from(x < y)),
+                CmpOp::Le => $map!($t => u8, |x, y| u8::from(x <= y)),
+                CmpOp::Gt => $map!($t => u8, |x, y| u8::from(x > y)),
+                CmpOp::Ge => $map!($t => u8, |x, y| u8::from(x >= y)),
                 _ => return None,
             }
         };
     }
     match dtype {
-        DType::F32 => Some(all!(f32)),
-        DType::F64 => Some(all!(f64)),
-        DType::Bool => Some(all!(u8)),
-        _ => for_ints!(dtype, T => all!(T)),
+        DType::F32 => Some(all!(map2: f32)),
+        DType::F64 => Some(all!(each2: f64)),
+        DType::I32 => Some(all!(map2: i32)),
+        DType::I64 => Some(all!(map2: i64)),
+        DType::Bool | DType::U8 => Some(all!(map2: u8)),
+        _ => for_ints!(dtype, T => all!(each2: T)),
     }
 }
 
@@ -399,57 +408,42 @@ pub(crate) fn predicate(f: rlx_ir::ops::Predicate, dtype: DType) -> Option<Code>
     }
 }
 
-/// `out[i]` is `x[i]` where `c[i]` is not 0, else `y[i]`, of elements of this type: only its size matters.
-///
-/// # Safety
-/// As [`Code::run`].
-unsafe fn select(dtype: DType, c: Source, x: Source, y: Source, out: *mut u8, n: usize) {
-    sized!(dtype.size_bytes(), T => {
-        let (px, py, out) = (x.ptr.cast::<T>(), y.ptr.cast::<T>(), out.cast::<T>());
-        for i in 0..n {
-            // SAFETY: the callers of `Code::run` promise the memory.
-            unsafe {
-                let (a, b) = (*px.add(i * x.step), *py.add(i * y.step));
-                *out.add(i) = if *c.ptr.add(i * c.step) != 0 { a } else { b };
-            }
-        }
-    });
-}
-
 /// The code that converts between registers; `None` where there is nothing to do.
 pub(crate) fn convert(from: DType, to: DType) -> Option<Code> {
     if from == to {
         return None;
     }
     macro_rules! to_all {
-        ($s:ty) => {
+        ($map:ident: $s:ty) => {
             match to {
                 DType::F32 => map1!($s => f32, |x| x as f32),
-                DType::F64 => map1!($s => f64, |x| x as f64),
-                DType::I8 => map1!($s => i8, |x| x as i8),
-                DType::I16 => map1!($s => i16, |x| x as i16),
-                DType::I32 => map1!($s => i32, |x| x as i32),
-                DType::I64 => map1!($s => i64, |x| x as i64),
-                DType::U8 => map1!($s => u8, |x| x as u8),
-                DType::U16 => map1!($s => u16, |x| x as u16),
-                DType::U32 => map1!($s => u32, |x| x as u32),
-                DType::U64 => map1!($s => u64, |x| x as u64),
-                _ => map1!($s => u8, |x| u8::from(x != (0 as $s))),
+                DType::F64 => $map!($s => f64, |x| x as f64),
+                DType::I8 => $map!($s => i8, |x| x as i8),
+                DType::I16 => $map!($s => i16, |x| x as i16),
+                DType::I32 => $map!($s => i32, |x| x as i32),
+                DType::I64 => $map!($s => i64, |x| x as i64),
+                DType::U8 => $map!($s => u8, |x| x as u8),
+                DType::U16 => $map!($s => u16, |x| x as u16),
+                DType::U32 => $map!($s => u32, |x| x as u32),
+                DType::U64 => $map!($s => u64, |x| x as u64),
+                _ => $map!($s => u8, |x| u8::from(x != (0 as $s))),
             }
         };
     }
+    // To and from f32, and between the integers of positions, in vectors: a loop for each pair and instruction set takes room.
     Some(match from {
-        DType::F32 => to_all!(f32),
-        DType::F64 => to_all!(f64),
-        DType::I8 => to_all!(i8),
-        DType::I16 => to_all!(i16),
-        DType::I32 => to_all!(i32),
-        DType::I64 => to_all!(i64),
-        DType::U16 => to_all!(u16),
-        DType::U32 => to_all!(u32),
-        DType::U64 => to_all!(u64),
+        DType::F32 if to == DType::I64 => Code::Map1(loops::to_i64, Pace::Vector),
+        DType::F32 => to_all!(map1: f32),
+        DType::F64 => to_all!(each1: f64),
+        DType::I8 => to_all!(each1: i8),
+        DType::I16 => to_all!(each1: i16),
+        DType::I32 => to_all!(map1: i32),
+        DType::I64 => to_all!(map1: i64),
+        DType::U16 => to_all!(each1: u16),
+        DType::U32 => to_all!(each1: u32),
+        DType::U64 => to_all!(each1: u64),
         // Bools are stored as 0 and 1.
-        _ => to_all!(u8),
+        _ => to_all!(map1: u8),
     })
 }
 
@@ -457,9 +451,9 @@ fn half(conversion: Conversion, dtype: DType) -> Option<Code> {
     match dtype {
         DType::F16 | DType::BF16 => Some(Code::Half(conversion, dtype)),
         DType::F8E8M0 => Some(match conversion {
-            Conversion::Widen => map1!(u8 => f32, |x| power_of_two(x)),
-            Conversion::Narrow => map1!(f32 => u8, |x| nearest_power_of_two(x)),
-            Conversion::Round => map1!(f32 => f32, |x| power_of_two(nearest_power_of_two(x))),
+            Conversion::Widen => each1!(u8 => f32, |x| power_of_two(x)),
+            Conversion::Narrow => each1!(f32 => u8, |x| nearest_power_of_two(x)),
+            Conversion::Round => each1!(f32 => f32, |x| power_of_two(nearest_power_of_two(x))),
         }),
         _ => small(conversion, dtype),
     }
@@ -469,10 +463,10 @@ fn small(conversion: Conversion, dtype: DType) -> Option<Code> {
     macro_rules! of {
         ($format:ident) => {
             match conversion {
-                Conversion::Widen => map1!(u8 => f32, |x| SmallFloat::$format.decode(x)),
-                Conversion::Narrow => map1!(f32 => u8, |x| SmallFloat::$format.encode(x)),
+                Conversion::Widen => each1!(u8 => f32, |x| SmallFloat::$format.decode(x)),
+                Conversion::Narrow => each1!(f32 => u8, |x| SmallFloat::$format.encode(x)),
                 Conversion::Round => {
-                    map1!(f32 => f32, |x| SmallFloat::$format.decode(SmallFloat::$format.encode(x)))
+                    each1!(f32 => f32, |x| SmallFloat::$format.decode(SmallFloat::$format.encode(x)))
                 }
             }
         };
@@ -488,7 +482,7 @@ fn small(conversion: Conversion, dtype: DType) -> Option<Code> {
 
 /// The code that brings f64 into the f32 register of a shorter float, which is rounded once more.
 pub(crate) fn double_to_short(from: DType, to: DType) -> Option<Code> {
-    (from == DType::F64 && is_short(to)).then(|| map1!(f64 => f32, |x| to_odd(x)))
+    (from == DType::F64 && is_short(to)).then(|| each1!(f64 => f32, |x| to_odd(x)))
 }
 
 /// The code that reads a shorter float into its f32 register.

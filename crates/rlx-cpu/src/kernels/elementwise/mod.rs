@@ -7,8 +7,10 @@
 //! their own: a tile is some of them, and the operand's slot holds it as many times. An operand that is read through a transposed view
 //! is transposed on the way, a panel of the tiles of sixteen rows at a time.
 
+mod functions;
 pub(crate) mod halves;
 pub(crate) mod instr;
+mod loops;
 mod number;
 pub(crate) mod program;
 pub(crate) mod quantised;
@@ -39,6 +41,10 @@ const PANEL: usize = 16;
 
 /// Elements of a tile where there are panels.
 const PANEL_TILE: usize = 256;
+
+/// Elements of a tile of one instruction between operands in memory, where there are at least so many tiles of them.
+const LONG_TILE: usize = 4096;
+const TILES: usize = 64;
 
 /// Rows at least this long are walked row by row.
 const LONG_ROW: usize = 64;
@@ -239,7 +245,7 @@ impl Elementwise {
         let inputs = self.outputs.len();
         let panels = self.by_row && self.layouts[inputs..].iter().any(transposed);
         self.height = if panels { space.dims()[rank - 2] } else { 0 };
-        let most = if panels { PANEL_TILE } else { TILE };
+        let most = if panels { PANEL_TILE } else { self.longest_tile(length, elements) };
         self.pieces = length.div_ceil(most);
         self.tile = length.div_ceil(self.pieces.max(1)).next_multiple_of(16).min(most);
         self.pieces = length.div_ceil(self.tile.max(1));
@@ -266,6 +272,22 @@ impl Elementwise {
                 walk.layout.push(self.inner, inner);
             }
         }
+    }
+
+    /// Elements of a tile at most, where a row, or all `elements`, have `length`. One instruction from memory to memory needs no slot, and what a tile costs
+    /// besides its elements counts less for larger ones.
+    fn longest_tile(&self, length: usize, elements: usize) -> usize {
+        let dense = |l: &Layout| if self.by_row { l.strides().last() == Some(&1) } else { l.is_dense() };
+        let one = |l: &Layout| {
+            if self.by_row { l.strides().last() == Some(&0) } else { l.strides().iter().all(|&s| s == 0) }
+        };
+        let (outputs, inputs) = self.layouts.split_at(self.outputs.len());
+        let slotless = self.program.instrs.len() == 1
+            && self.outputs.iter().all(|walk| walk.early)
+            && outputs.iter().all(dense)
+            && inputs.iter().all(|l| dense(l) || one(l));
+        // Enough tiles are left to share.
+        if slotless { (elements / TILES).clamp(TILE, LONG_TILE).min(length.max(TILE)) } else { TILE }
     }
 
     /// How many of the innermost rows are a tile, where they are short, an operand is the same in each of them, and all others go on from

@@ -12,7 +12,10 @@
 
 use rlx_ir::{ConstData, DType, Graph, Node, NodeId, Op};
 
+use super::functions::Functions;
+use super::halves::Conversion;
 use super::instr::{self, Code};
+use crate::math::Unary;
 
 /// Elements of a tile.
 pub(crate) const TILE: usize = 512;
@@ -155,10 +158,30 @@ impl Builder {
         Ok(Typed { id, dtype, widened: true })
     }
 
+    /// A function of a float.
+    fn function(&mut self, f: Unary, x: Typed) -> Result<Typed, String> {
+        let id = self.memory(x)?;
+        Ok(Typed { id: self.emit(Code::Unary(f, x.dtype), &[id], x.dtype)?, dtype: x.dtype, widened: false })
+    }
+
+    /// The only result as it is in memory. What was rounded last need not be: storing it rounds.
+    fn only_result(&mut self, v: Typed) -> Result<ValueId, String> {
+        let rounded = |i: &Instr| i.out == v.id && matches!(i.code, Code::Half(Conversion::Round, _));
+        match self.instrs.last() {
+            Some(last) if v.widened && rounded(last) => {
+                let id = last.args[0];
+                self.instrs.pop();
+                self.memory(Typed { id, ..v })
+            }
+            _ => self.memory(v),
+        }
+    }
+
     fn finish(mut self, outputs: &[Typed]) -> Result<TileProgram, String> {
         let mut results = Vec::new();
         for &v in outputs {
-            results.push((self.memory(v)?, v.dtype.size_bytes()));
+            let id = if outputs.len() == 1 { self.only_result(v)? } else { self.memory(v)? };
+            results.push((id, v.dtype.size_bytes()));
         }
         let last_use = self.last_uses(&results);
         let slots = self.assign_slots(&last_use);
@@ -325,7 +348,14 @@ pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgra
         b.constants.push((data.as_ref().clone(), id));
         values[node.id.index()] = Some(Typed { id, dtype, widened: false });
     }
-    for node in body.nodes().iter().filter(pointwise) {
+    let functions = Functions::find(body, pointwise);
+    for node in body.nodes().iter().filter(pointwise).filter(|n| !functions.has_within(n.id)) {
+        if let Some((x, f)) = functions.of(node.id)
+            && let Some(x) = values[x.index()]
+        {
+            values[node.id.index()] = Some(b.function(f, x)?);
+            continue;
+        }
         let args: Option<Vec<Typed>> = node.inputs.iter().map(|id| values[id.index()]).collect();
         let args = args.ok_or("a region's ops use each other in a way that no kernel has")?;
         values[node.id.index()] = Some(b.op(&node.op, &args, node.shape.dtype())?);
