@@ -364,7 +364,7 @@ unsafe fn pick(from: *const u8, stride: isize, places: &[u32], to: *mut u8, byte
 /// # Safety
 /// Both must be valid for `bytes`, and apart.
 #[inline(always)]
-unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
+pub(super) unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match bytes {

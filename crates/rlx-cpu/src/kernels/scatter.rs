@@ -1,16 +1,16 @@
 //! Scatters: a copy of a tensor with updates put in at positions that are data.
 //!
 //! Updates of one element are joined in the order of their indices, always by one thread: elements are
-//! divided by the lines along the axis, slices by the elements within a slice. So repeated indices give the
-//! same bits on any number of threads, and of replacing updates the last one stays.
+//! divided by the lines along the axis, slices by the elements within a slice, slices that replace others by the elements of the
+//! result. So repeated indices give the same bits on any number of threads, and of replacing updates the last one stays.
 
 use rlx_ir::op::ScatterOp;
 use rlx_ir::{Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::gather::Addresses;
+use super::gather::{Addresses, copy_bytes};
 use super::gather_elements::walk_elements;
-use super::indices::{self, Indices, Misses};
+use super::indices::{self, Indices, Misses, place};
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::journal::Journal;
@@ -159,6 +159,9 @@ impl StepKernel for Scatter {
         }
         // SAFETY: the caller's promise; the types are those of the operands.
         unsafe {
+            if let (ScatterOp::Set, Places::Slices(addresses)) = (self.reduction, &plan.to) {
+                return plan.set_slices(cx, addresses);
+            }
             carry_over(cx, &plan.x, &plan.out, plan.worth);
             match (self.reduction, plan.x.dtype) {
                 (ScatterOp::Set, dtype) => match dtype.size_bytes() {
@@ -293,9 +296,18 @@ impl Plan {
         indices: &Indices,
         l: &Lines,
     ) -> Result<()> {
+        let inner = l.behind.elements();
+        if inner == 1 {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                match op {
+                    ScatterOp::Set => self.put_lines(cx, indices, l, |_: T, new| new),
+                    op => self.put_lines(cx, indices, l, |old: T, new| joined(op, old, new)),
+                }
+            };
+        }
         let (updates, out, misses) =
             (cx.shared::<T>(self.updates.at), cx.shared::<T>(self.out.at), Misses::none());
-        let inner = l.behind.elements();
         cx.parallel(self.worth, l.before.elements() * inner, &|range, _| {
             let mut line = range.start;
             while line < range.end {
@@ -322,6 +334,71 @@ impl Plan {
         });
         // SAFETY: as above.
         unsafe { misses.check(indices, |_| (l.axis, l.size)) }
+    }
+
+    /// Lines along the innermost of the dimensions with more than one element: their indices and updates are neighbours.
+    unsafe fn put_lines<T: Number>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        indices: &Indices,
+        l: &Lines,
+        join: impl Fn(T, T) -> T + Sync,
+    ) -> Result<()> {
+        let (updates, out, misses) =
+            (cx.shared::<T>(self.updates.at), cx.shared::<T>(self.out.at), Misses::none());
+        cx.parallel(self.worth, l.before.elements(), &|range, _| {
+            for line in range {
+                let first = line * l.count;
+                let out = out.get().wrapping_offset(l.before.at(line));
+                // SAFETY: the caller's promise; lines are disjoint, and a place is within its line.
+                let miss = unsafe {
+                    let updates = std::slice::from_raw_parts(updates.get().add(first), l.count);
+                    match *indices {
+                        Indices::Wide(p) => put_line(p.add(first), updates, out, l, &join),
+                        Indices::Narrow(p) => put_line(p.add(first), updates, out, l, &join),
+                    }
+                };
+                if let Some(i) = miss {
+                    return misses.note(first + i);
+                }
+            }
+        });
+        // SAFETY: as above.
+        unsafe { misses.check(indices, |_| (l.axis, l.size)) }
+    }
+
+    /// Copies the operand, unless it is the result, and puts slices in. Each task has a part of the result and looks at all indices, so that
+    /// the last slice for a place stays.
+    unsafe fn set_slices(&self, cx: &mut RunCx<'_, '_>, a: &Addresses) -> Result<()> {
+        let indices = Indices::new(cx.ptr(self.indices.at), self.indices.dtype);
+        let size = self.x.dtype.size_bytes();
+        let (bytes, slice) = (self.x.layout.elements() * size, a.len * size);
+        let (x, updates) = (cx.shared::<u8>(self.x.at), cx.shared::<u8>(self.updates.at));
+        let (out, in_place, misses) =
+            (cx.shared::<u8>(self.out.at), self.x.at == self.out.at, Misses::none());
+        cx.parallel(self.worth, bytes.div_ceil(COPY_BYTES), &|range, _| {
+            let (start, end) = (range.start * COPY_BYTES, (range.end * COPY_BYTES).min(bytes));
+            // SAFETY: the caller's promise; tasks own disjoint parts of the result, and a place is within it.
+            unsafe {
+                if !in_place {
+                    let from = x.get().wrapping_add(start);
+                    std::ptr::copy_nonoverlapping(from, out.get().wrapping_add(start), end - start);
+                }
+                for row in 0..a.rows {
+                    let place = match a.place(&indices, row) {
+                        Ok(place) => place as usize * size,
+                        Err(miss) => return misses.note(miss),
+                    };
+                    let (from, to) = (place.max(start), (place + slice).min(end));
+                    if from < to {
+                        let update = updates.get().wrapping_add(row * slice + (from - place));
+                        copy_bytes(update, out.get().wrapping_add(from), to - from);
+                    }
+                }
+            }
+        });
+        // SAFETY: as above.
+        unsafe { misses.check(&indices, |i| a.axis_of(i)) }
     }
 
     unsafe fn put_slices<T: Number>(
@@ -356,4 +433,27 @@ impl Plan {
         // SAFETY: as above.
         unsafe { misses.check(indices, |i| a.axis_of(i)) }
     }
+}
+
+/// Joins updates with elements of the line that begins at `out`; gives the number of the first index that is out of range, if there is one.
+///
+/// # Safety
+/// There must be an index for each update, and all elements of the line must be readable and writable.
+#[inline(always)]
+unsafe fn put_line<T: Number, I: Copy + Into<i64>>(
+    indices: *const I,
+    updates: &[T],
+    out: *mut T,
+    l: &Lines,
+    join: impl Fn(T, T) -> T,
+) -> Option<usize> {
+    for (i, &update) in updates.iter().enumerate() {
+        // SAFETY: the caller's promise; the place is within the line.
+        unsafe {
+            let Some(place) = place((*indices.add(i)).into(), l.size) else { return Some(i) };
+            let slot = out.wrapping_offset(place as isize * l.along);
+            *slot = join(*slot, update);
+        }
+    }
+    None
 }
