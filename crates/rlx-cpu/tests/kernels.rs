@@ -173,6 +173,23 @@ fn updates_of_one_place_are_joined_in_order() {
     }
 }
 
+/// Blocks of elements that begin and end within lines, lines longer than what is looked at together, and strided ones.
+#[test]
+fn places_are_found_in_blocks() {
+    let g = &mut Gen::new(16);
+    for dims in [&[1][..], &[0, 5], &[], &[9001], &[3, 5000], &[5000, 3], &[30, 1, 20, 33]] {
+        for some in [0.0, 0.5, 1.0] {
+            let elements: usize = dims.iter().product();
+            let truth: Vec<bool> = (0..elements).map(|_| g.chance(some)).collect();
+            let count = truth.iter().filter(|&&t| t).count();
+            let op = Op::NonZero { count: Dim::Static(count) };
+            check_split(&Case::new(op.clone(), vec![Value::bools(dims, truth.iter().copied())]));
+            let numbers = truth.iter().map(|&t| if t { f64::NAN } else { -0.0 }).collect();
+            check_split(&Case::new(op, vec![Value::float(DType::F32, dims, numbers)]));
+        }
+    }
+}
+
 /// Rows that are read in the order of the source, and those that are written in the order of the result.
 #[test]
 fn rows_are_transposed_in_either_order() {
