@@ -190,6 +190,32 @@ fn places_are_found_in_blocks() {
     }
 }
 
+/// Rows of one element, which are sorted by their keys, and longer ones.
+#[test]
+fn distinct_rows_and_numbers() {
+    let g = &mut Gen::new(17);
+    for (rows, width) in [(0, 1), (1, 1), (5000, 1), (700, 2)] {
+        for dtype in [DType::I64, DType::I32, DType::U8, DType::F32, DType::F64, DType::F16] {
+            let few: Vec<i128> = (0..rows * width).map(|_| g.int(0..=90).into()).collect();
+            let mut distinct: Vec<&[i128]> = few.chunks(width).collect();
+            distinct.sort();
+            distinct.dedup();
+            let count = Dim::Static(distinct.len());
+            let x = match dtype.is_float() {
+                true => Value::float(dtype, &[rows, width], few.iter().map(|&x| x as f64 - 45.0).collect()),
+                false => Value::int(dtype, &[rows, width], few.clone()),
+            };
+            for sorted in [true, false] {
+                check_split(&Case::new(Op::Unique { count, sorted }, vec![x.clone()]));
+            }
+        }
+    }
+    // Both zeros are one number, and so are all that are none.
+    let odd = vec![f64::NAN, 0.0, -1.0, -0.0, f64::NAN, f64::INFINITY, -1.0, f64::NEG_INFINITY];
+    let op = Op::Unique { count: Dim::Static(5), sorted: true };
+    check_split(&Case::new(op, vec![Value::float(DType::F32, &[8, 1], odd)]));
+}
+
 /// Rows that are read in the order of the source, and those that are written in the order of the result.
 #[test]
 fn rows_are_transposed_in_either_order() {
