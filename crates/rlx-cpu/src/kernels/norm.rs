@@ -11,7 +11,7 @@ use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::isa::Isa;
 use crate::layout::{At, Bound};
-use crate::rows::{self, Norm, Softmax, SoftmaxColumns};
+use crate::rows::{self, Norm, SoftmaxColumns};
 use crate::simd::LANES;
 
 /// Fewer columns than this are not computed side by side.
@@ -267,9 +267,7 @@ impl RowOp {
         // SAFETY: the caller's promise.
         unsafe {
             match self.kind {
-                Kind::Softmax { log } => {
-                    rows::softmax(isa, &Softmax { x, y, rows, columns, scale: 1.0, mask: None, log });
-                }
+                Kind::Softmax { log } => rows::softmax_rows(isa, x, y, rows, columns, log),
                 Kind::Norm { centred, eps } => rows::normalize(
                     isa,
                     &Norm {

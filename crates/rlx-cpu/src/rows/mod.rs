@@ -15,6 +15,7 @@ mod gates;
 mod norm;
 mod online;
 mod reduce;
+mod short;
 mod softmax;
 #[cfg(test)]
 mod tests;
@@ -23,4 +24,5 @@ pub use gates::{GateRow, Gates, gate_row};
 pub use norm::{Norm, normalize};
 pub use online::{Piece, RowState, Sums, divide, weigh};
 pub use reduce::{Columns, Reduction, Rows, reduce, reduce_columns, reduce_rows};
+pub use short::softmax_rows;
 pub use softmax::{COLUMNS, Softmax, SoftmaxColumns, softmax, softmax_columns, softmax_in_place};
