@@ -192,9 +192,11 @@ impl Target for CpuTarget {
     fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {
         match &node.op {
             Op::Region { body } => region::writes_in_place(&body.graph, input),
-            Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
-                input == 0
-            }
+            Op::Softmax { .. }
+            | Op::LogSoftmax { .. }
+            | Op::LayerNorm { .. }
+            | Op::RmsNorm { .. }
+            | Op::GroupNorm { .. } => input == 0,
             op if op.def().updates().is_some() => op.def().updates() == Some(input),
             op => op.is_elementwise() && kernels::claim(node, graph).is_native(),
         }

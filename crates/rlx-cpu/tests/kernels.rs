@@ -216,6 +216,33 @@ fn distinct_rows_and_numbers() {
     check_split(&Case::new(op, vec![Value::float(DType::F32, &[8, 1], odd)]));
 }
 
+/// Channels of one element, of less and more than a vector; and rows that are side by side in vectors.
+#[test]
+fn norms_of_groups_and_softmax_of_short_rows() {
+    let g = &mut Gen::new(18);
+    for (dims, groups) in [
+        (&[2, 64, 30, 41][..], 64),
+        (&[1, 64, 30, 41], 8),
+        (&[3, 6, 5], 2),
+        (&[300, 36], 4),
+        (&[2, 30, 70], 1),
+        (&[0, 4, 3], 2),
+        (&[1, 4, 0], 2),
+    ] {
+        let vectors = [floats(g, &[dims[1]]), floats(g, &[dims[1]])];
+        let [gamma, beta] = vectors;
+        let op = Op::GroupNorm { groups, eps: 1e-5 };
+        check_split(&Case::new(op, vec![floats(g, dims), gamma, beta]));
+    }
+    for columns in [1, 2, 3, 10, 12, 13] {
+        for rows in [1, 16, 1003] {
+            let x = floats(g, &[rows, columns]);
+            check_split(&Case::new(Op::Softmax { axis: -1 }, vec![x.clone()]));
+            check_split(&Case::new(Op::LogSoftmax { axis: -1 }, vec![x]));
+        }
+    }
+}
+
 /// Rows that are read in the order of the source, and those that are written in the order of the result.
 #[test]
 fn rows_are_transposed_in_either_order() {

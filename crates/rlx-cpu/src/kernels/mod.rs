@@ -27,6 +27,7 @@ pub(crate) mod epilogue;
 pub(crate) mod experts;
 mod gather;
 mod gather_elements;
+mod group_norm;
 pub(crate) mod grouped;
 mod indices;
 pub(crate) mod integer;
@@ -404,6 +405,7 @@ static TABLE: &[Entry] = table! {
     LogSoftmax => norm;
     LayerNorm => norm;
     RmsNorm => norm;
+    GroupNorm => group_norm;
     Attention => attention;
     MatMulInteger => integer;
     MatMulBlocks => matmul_blocks;

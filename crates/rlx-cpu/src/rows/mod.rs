@@ -21,7 +21,7 @@ mod softmax;
 mod tests;
 
 pub use gates::{GateRow, Gates, gate_row};
-pub use norm::{Norm, normalize};
+pub use norm::{GroupNorm, Norm, normalize, normalize_groups};
 pub use online::{Piece, RowState, Sums, divide, weigh};
 pub use reduce::{Columns, Reduction, Rows, reduce, reduce_columns, reduce_rows};
 pub use short::softmax_rows;

@@ -1,4 +1,4 @@
-//! Layer and root-mean-square normalisation of contiguous rows.
+//! Layer, group and root-mean-square normalisation of contiguous rows.
 
 use super::reduce::{Term, sum_of};
 use crate::isa::{Isa, Kernel};
@@ -43,13 +43,22 @@ impl Kernel for Norm {
                     add_rows(s, x, other.add(r * n), sum, n);
                     x = sum;
                 }
-                let mean = if self.centred { sum_of(s, x, n, Term::Value, 0.0) / n as f32 } else { 0.0 };
-                // Two passes: the difference of large sums would lose the variance of a far-off row.
-                let variance = sum_of(s, x, n, Term::Square, mean) / n as f32;
-                let factor = 1.0 / (variance + self.epsilon).sqrt();
+                let (mean, factor) = moments(s, x, n, self.centred, self.epsilon);
                 scale_row(s, &self, x, y, mean, factor);
             }
         }
+    }
+}
+
+/// The mean of a row, or 0, and one over its deviation.
+#[inline(always)]
+unsafe fn moments<S: Simd>(s: S, x: *const f32, n: usize, centred: bool, epsilon: f32) -> (f32, f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mean = if centred { sum_of(s, x, n, Term::Value, 0.0) / n as f32 } else { 0.0 };
+        // Two passes: the difference of large sums would lose the variance of a far-off row.
+        let variance = sum_of(s, x, n, Term::Square, mean) / n as f32;
+        (mean, 1.0 / (variance + epsilon).sqrt())
     }
 }
 
@@ -96,5 +105,67 @@ unsafe fn scale_row<S: Simd>(s: S, norm: &Norm, x: *const f32, y: *mut f32, mean
 /// `beta` readable for `columns`. `y` and `sum` may each be `x` or the residual, and must not overlap
 /// anything otherwise.
 pub unsafe fn normalize(isa: Isa, rows: &Norm) {
+    isa.run(*rows);
+}
+
+/// Some rows that are groups of channels: `y = (x − mean) / √(variance + ε) · γ + β`, with a γ and a β for each channel.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupNorm {
+    /// The first row.
+    pub x: *const f32,
+    /// The first row of the result; may be `x`.
+    pub y: *mut f32,
+    /// The number of the first row: it is of group `first` modulo `groups`.
+    pub first: usize,
+    /// Rows; each follows the one before.
+    pub rows: usize,
+    /// Groups of an image.
+    pub groups: usize,
+    /// Channels of a group.
+    pub channels: usize,
+    /// Elements of a channel.
+    pub inner: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// The factor of each channel of an image.
+    pub gamma: *const f32,
+    /// What is added to each channel of an image.
+    pub beta: *const f32,
+}
+
+impl Kernel for GroupNorm {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let n = self.channels * self.inner;
+        for r in 0..self.rows {
+            let group = (self.first + r) % self.groups;
+            // SAFETY: `normalize_groups` was promised the rows and the numbers of each channel.
+            unsafe {
+                let (x, y) = (self.x.add(r * n), self.y.add(r * n));
+                let (mean, factor) = moments(s, x, n, true, self.epsilon);
+                let mean = s.splat(mean);
+                for c in 0..self.channels {
+                    let channel = group * self.channels + c;
+                    let scale = s.splat(factor * *self.gamma.add(channel));
+                    let shift = s.splat(*self.beta.add(channel));
+                    let (x, y) = (x.add(c * self.inner), y.add(c * self.inner));
+                    for i in (0..self.inner).step_by(LANES) {
+                        let lanes = (self.inner - i).min(LANES);
+                        let centred = s.sub(s.load_upto(x.add(i), lanes), mean);
+                        s.store_upto(y.add(i), lanes, s.mul_add(centred, scale, shift));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Computes the rows.
+///
+/// # Safety
+/// `x` must be readable and `y` writable for `rows · channels · inner` elements, `gamma` and `beta` readable for `groups · channels`. `y` may
+/// be `x`, and must not overlap anything otherwise.
+pub unsafe fn normalize_groups(isa: Isa, rows: &GroupNorm) {
     isa.run(*rows);
 }
