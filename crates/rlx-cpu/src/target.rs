@@ -196,7 +196,8 @@ impl Target for CpuTarget {
             | Op::LogSoftmax { .. }
             | Op::LayerNorm { .. }
             | Op::RmsNorm { .. }
-            | Op::GroupNorm { .. } => input == 0,
+            | Op::GroupNorm { .. }
+            | Op::Trilu { .. } => input == 0,
             op if op.def().updates().is_some() => op.def().updates() == Some(input),
             op => op.is_elementwise() && kernels::claim(node, graph).is_native(),
         }

@@ -216,6 +216,20 @@ fn distinct_rows_and_numbers() {
     check_split(&Case::new(op, vec![Value::float(DType::F32, &[8, 1], odd)]));
 }
 
+/// Diagonals within the matrix and outside of it; a triangle of what is computed in the same pass.
+#[test]
+fn triangles_of_large_matrices() {
+    let g = &mut Gen::new(19);
+    for k in [-400, -3, 0, 70, 400] {
+        for upper in [false, true] {
+            let op = Op::Trilu { upper, k: Extent::Const(k) };
+            check_split(&Case::new(op.clone(), vec![floats(g, &[2, 150, 300])]));
+            check_split(&Case::new(op.clone(), vec![g.value(DType::U8, &[301, 90], 0.0..9.0)]));
+            check_split(&Case::new(op, vec![floats(g, &[3, 0, 4])]));
+        }
+    }
+}
+
 /// Channels of one element, of less and more than a vector; and rows that are side by side in vectors.
 #[test]
 fn norms_of_groups_and_softmax_of_short_rows() {

@@ -57,6 +57,7 @@ mod scatter;
 mod top_k;
 mod transpose;
 mod trees;
+mod triangle;
 mod unique;
 mod update;
 mod window;
@@ -424,6 +425,7 @@ static TABLE: &[Entry] = table! {
     Pad => pad;
     ArgReduce => arg_reduce;
     OneHot => one_hot;
+    Trilu => triangle;
     TopK => top_k;
     Cumulative => cumulative;
     Quantize => quant;
