@@ -4,7 +4,7 @@ use super::{Entry, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{Activation as A, ArgOp, BinaryOp as B, CmpOp, ReduceOp};
 use rlx_ir::sort::sort;
-use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Shape};
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Shape, Value};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -55,13 +55,10 @@ fn log_softmax(cx: Cx) -> Nodes {
 fn hardmax(cx: Cx) -> Nodes {
     along_axis(cx, |cx, x, axis| {
         let shape = cx.shape_of(x);
-        let op = Op::ArgReduce { op: ArgOp::Max, axis, keep_dim: true, last: false };
+        let op = Op::ArgReduce { op: ArgOp::Max, axis, keep_dim: false, last: false };
         let place = cx.add(op, &[x])?;
-        let mut to = vec![Dim::Static(1); shape.rank()];
-        to[axis] = shape.dim(axis);
-        let places = cx.add(Op::Iota { to, axis, dtype: DType::I64 }, &[])?;
-        let hit = cx.compare(CmpOp::Eq, places, place)?;
-        cx.cast(hit, shape.dtype())
+        let off_on = cx.constant(Value::float(shape.dtype(), &[2], vec![0.0, 1.0]));
+        cx.add(Op::OneHot { depth: shape.dim(axis), axis }, &[place, off_on])
     })
 }
 
