@@ -300,23 +300,42 @@ fn center_crop_pad(cx: Cx) -> Nodes {
 fn reverse_sequence(cx: Cx) -> Nodes {
     let shape = cx.shape(0)?;
     let (batch, time) = (cx.axis("batch_axis", 1, 0)?, cx.axis("time_axis", 0, 0)?);
-    if batch == time {
-        return Err(cx.malformed("batch_axis and time_axis are the same"));
+    if batch + time != 1 {
+        return Err(cx.malformed("batch_axis and time_axis are not 0 and 1"));
     }
     let (x, lengths) = (cx.x(0)?, cx.x(1)?);
-    let mut along = vec![Dim::Static(1); shape.rank()];
-    along[batch] = shape.dim(batch);
+    let counted = |cx: &mut NodeCx<'_, '_>, axis: usize| {
+        let mut to = vec![Dim::Static(1); 2];
+        to[axis] = shape.dim(axis);
+        cx.add(Op::Iota { to, axis, dtype: DType::I64 }, &[])
+    };
+    let (step, sequence) = (counted(cx, time)?, counted(cx, batch)?);
     let lengths = cx.cast(lengths, DType::I64)?;
+    let mut along = vec![Dim::Static(1); 2];
+    along[batch] = shape.dim(batch);
     let lengths = cx.reshape(lengths, along)?;
-    let mut steps = vec![Dim::Static(1); shape.rank()];
-    steps[time] = shape.dim(time);
-    let step = cx.add(Op::Iota { to: steps, axis: time, dtype: DType::I64 }, &[])?;
     let last = cx.with_scalar(BinaryOp::Sub, lengths, 1.0)?;
     let mirrored = cx.binary(BinaryOp::Sub, last, step)?;
     let inside = cx.compare(CmpOp::Lt, step, lengths)?;
     let from = cx.select(inside, mirrored, step)?;
-    let from = cx.expand(from, shape.dims().to_vec())?;
-    Ok(vec![cx.add(Op::GatherElements { axis: time }, &[x, from])?])
+    // Slices are moved whole: a step of a sequence is one row of both dimensions taken together.
+    let sizes = [shape.dim(0).extent(), shape.dim(1).extent()];
+    let size = cx.extent(sizes[1])?;
+    let places = if time == 0 {
+        // Of a sequence that is said to be too long, this is behind the last row.
+        let row = cx.binary(BinaryOp::Mul, from, size)?;
+        cx.binary(BinaryOp::Add, row, sequence)?
+    } else {
+        let row = cx.binary(BinaryOp::Mul, sequence, size)?;
+        let place = cx.binary(BinaryOp::Add, row, from)?;
+        let (fits, behind) = (cx.compare(CmpOp::Lt, from, size)?, cx.extent(sizes[0] * sizes[1])?);
+        cx.select(fits, place, behind)?
+    };
+    let rest = &shape.dims()[2..];
+    let rows = Dim::from(sizes[0] * sizes[1]);
+    let flat = cx.reshape(x, [rows].iter().chain(rest).copied().collect())?;
+    let y = cx.add(Op::Gather { axis: 0 }, &[flat, places])?;
+    Ok(vec![cx.reshape(y, shape.dims().to_vec())?])
 }
 
 impl NodeCx<'_, '_> {
