@@ -69,6 +69,7 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
         Op::MatMul | Op::MatMulInteger if input == 0 => last_is_contiguous(view),
         Op::MatMulInteger => input == 1,
         Op::Conv { format: DataFormat::ChannelsLast, .. } if input == 0 && channels_are_planes(view) => true,
+        Op::Pool { format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
         Op::Conv { format: DataFormat::ChannelsLast, groups, .. }
         | Op::ConvInteger { format: DataFormat::ChannelsLast, groups, .. } => match input {
             // Kernels for few channels, of a group or of all, read dense images (or planes).
@@ -162,7 +163,8 @@ impl Target for CpuTarget {
                 last_is_contiguous(view)
             }
             Op::ConvInteger { groups: 2.., .. } => false,
-            Op::Conv { groups: 2.., format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
+            Op::Conv { groups: 2.., format: DataFormat::ChannelsLast, .. }
+            | Op::Pool { format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
             Op::Conv { format: DataFormat::ChannelsLast, .. } => {
                 last_is_contiguous(view) && rows_are_flat(view) || channels_are_planes(view)
             }
@@ -181,7 +183,8 @@ impl Target for CpuTarget {
 
     fn transposes(&self, op: &Op, view: &View) -> bool {
         match op {
-            Op::Conv { format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
+            Op::Conv { format: DataFormat::ChannelsLast, .. }
+            | Op::Pool { format: DataFormat::ChannelsLast, .. } => channels_are_planes(view),
             Op::Region { body } => {
                 region::anchor_of(&body.graph).is_some_and(|anchor| self.transposes(&anchor.op, view))
             }

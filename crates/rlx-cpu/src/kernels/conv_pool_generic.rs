@@ -47,18 +47,10 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             let attributes = attributes(strides, pads, dilations);
             Ok(Box::new(Conv { attributes, groups: *groups, format: *format, dtype, plan: None }))
         }
-        Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, format, .. } => {
-            Ok(Box::new(Pool {
-                attributes: attributes(strides, pads, dilations),
-                kernel: kernel.clone(),
-                kind: *kind,
-                count_include_pad: *count_include_pad,
-                format: *format,
-                dtype,
-                plan: None,
-            }))
-        }
-        op => Err(no_kernel(op, "it has no window")),
+        op => match Pool::of(op, dtype) {
+            Some(pool) => Ok(Box::new(pool)),
+            None => Err(no_kernel(op, "it has no window")),
+        },
     }
 }
 
@@ -295,8 +287,9 @@ impl ConvPlan {
     }
 }
 
+/// A pooling.
 #[derive(Debug, Clone)]
-struct Pool {
+pub(super) struct Pool {
     attributes: Attributes,
     kernel: Vec<usize>,
     kind: PoolKind,
@@ -304,6 +297,24 @@ struct Pool {
     format: DataFormat,
     dtype: DType,
     plan: Option<Frame>,
+}
+
+impl Pool {
+    /// The kernel of `op`, if that is a pooling.
+    pub(super) fn of(op: &Op, dtype: DType) -> Option<Pool> {
+        let Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, format, .. } = op else {
+            return None;
+        };
+        Some(Pool {
+            attributes: attributes(strides, pads, dilations),
+            kernel: kernel.clone(),
+            kind: *kind,
+            count_include_pad: *count_include_pad,
+            format: *format,
+            dtype,
+            plan: None,
+        })
+    }
 }
 
 impl StepKernel for Pool {

@@ -44,6 +44,7 @@ mod order;
 pub(crate) mod pack;
 mod pad;
 pub(crate) mod pool;
+mod pool_planes;
 pub(crate) mod producer;
 pub(crate) mod quant;
 pub(crate) mod recurrent;

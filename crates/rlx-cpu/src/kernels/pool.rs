@@ -1,5 +1,6 @@
 //! Pooling of channels-last images of f32, f16 or bf16, and the largest of bytes, over one or two spatial dimensions: channels
-//! run in vectors, bytes in vectors of bytes. All other forms go to [`conv_pool_generic`](super::conv_pool_generic).
+//! run in vectors, bytes in vectors of bytes. Where the image or the result is planes, [`pool_planes`](super::pool_planes) has another way. All
+//! other forms go to [`conv_pool_generic`](super::conv_pool_generic).
 
 use std::ops::Range;
 
@@ -7,11 +8,13 @@ use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
 use rlx_opt::Claim;
 
+use super::conv::planes::turn;
 use super::integer::is_byte;
 use super::matmul::is_packed;
 use super::{
     BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, conv_pool_generic, mismatch, no_kernel,
     packed_type,
+    pool_planes::{self, Way},
 };
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
@@ -60,40 +63,48 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         before: pair(before, 0),
         after: pair(after, 0),
         shape: None,
+        way: None,
+        generic: conv_pool_generic::Pool::of(op, node.shape.dtype()),
+        by_definition: false,
     }))
 }
 
 /// A bound pooling.
-#[derive(Debug, Clone, Copy)]
-struct Pool {
+#[derive(Debug, Clone)]
+pub(super) struct Pool {
     dtype: DType,
-    largest: bool,
-    count_pad: bool,
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    dilation: [usize; 2],
-    before: [usize; 2],
+    pub(super) largest: bool,
+    pub(super) count_pad: bool,
+    pub(super) kernel: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) dilation: [usize; 2],
+    pub(super) before: [usize; 2],
     after: [usize; 2],
     shape: Option<Numbers>,
+    /// How it is computed where an end is planes.
+    way: Option<Way>,
+    /// What computes planes that there is no way for: those of bytes, and those under very large windows; and whether it does.
+    generic: Option<conv_pool_generic::Pool>,
+    by_definition: bool,
 }
 
 /// Images as `[n, h, w, c]`.
 #[derive(Debug, Clone, Copy)]
-struct Numbers {
-    x: At,
-    y: At,
-    batch: usize,
-    size: [usize; 2],
-    out: [usize; 2],
-    channels: usize,
-    worth: bool,
+pub(super) struct Numbers {
+    pub(super) x: At,
+    pub(super) y: At,
+    pub(super) batch: usize,
+    pub(super) size: [usize; 2],
+    pub(super) out: [usize; 2],
+    pub(super) channels: usize,
+    pub(super) worth: bool,
 }
 
-/// Dimensions of a dense image.
+/// Dimensions of an image.
 fn image(b: &Bound) -> Result<[usize; 4]> {
-    match (b.dims(), b.layout.is_dense()) {
-        (&[n, h, w, c], true) => Ok([n, h, w, c]),
-        (&[n, w, c], true) => Ok([n, 1, w, c]),
+    match *b.dims() {
+        [n, h, w, c] => Ok([n, h, w, c]),
+        [n, w, c] => Ok([n, 1, w, c]),
         _ => Err(mismatch(format!("pooling over {:?}", b.dims()))),
     }
 }
@@ -108,9 +119,9 @@ impl StepKernel for Pool {
                 cx.outputs[0].dims()
             )));
         }
-        let taps = self.kernel[0] * self.kernel[1];
-        let nanos = (batch * oh * ow * channels * taps) as f64 * 0.05;
-        self.shape = Some(Numbers {
+        let taps = self.kernel[0] as f64 * self.kernel[1] as f64;
+        let nanos = (batch * oh * ow * channels) as f64 * taps * 0.05;
+        let shape = Numbers {
             x: cx.inputs[0].at,
             y: cx.outputs[0].at,
             batch,
@@ -118,12 +129,31 @@ impl StepKernel for Pool {
             out: [oh, ow],
             channels,
             worth: nanos > WORTH_NANOS,
-        });
-        Ok(Needs::time(nanos))
+        };
+        self.shape = Some(shape);
+        let packed = is_packed(self.dtype);
+        let of = |b: &Bound| pool_planes::planes_of(b, packed);
+        let ends = [of(&cx.inputs[0])?, of(&cx.outputs[0])?];
+        self.way = Way::new(self, &shape, ends).filter(|way| packed || matches!(way, Way::Before(_)));
+        self.by_definition = ends != [None; 2] && self.way.is_none();
+        if let (Some(generic), true) = (&mut self.generic, self.by_definition) {
+            return generic.bind(cx);
+        }
+        let scratch = self.way.map_or(0, |way| way.scratch_bytes(&shape, self.dtype.size_bytes()));
+        Ok(Needs { thread_scratch: scratch, ..Needs::time(nanos) })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(s) = self.shape else { return Err(mismatch("a step that was not bound")) };
+        if let (Some(generic), true) = (&self.generic, self.by_definition) {
+            // SAFETY: the caller's promise.
+            return unsafe { generic.run(cx) };
+        }
+        if let Some(way @ (Way::Along(..) | Way::Behind(..))) = &self.way {
+            // SAFETY: the caller's promise; the scratch was asked for when the step was bound.
+            packed_type!(self.dtype, T => unsafe { pool_planes::run::<T>(cx, self, &s, way) }, _ => {});
+            return Ok(());
+        }
         packed_type!(
             self.dtype,
             T => self.each_line(cx, s, &|isa, line: Line<'_, T>| isa.run(line)),
@@ -145,20 +175,29 @@ impl Pool {
         run: &(dyn Fn(Isa, Line<'_, T>) + Sync),
     ) {
         let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
-        cx.parallel(s.worth, s.batch * s.out[0], &|range, _| {
+        let ([lines, width], c) = (s.out, s.channels);
+        let planes = self.way.and_then(|way| way.behind_lines());
+        cx.parallel(s.worth, s.batch * lines, &|range, scratch| {
             for line in range {
-                // Both images are dense (checked when bound); lines of the result are disjoint.
-                let image = line / s.out[0] * s.size[0] * s.size[1] * s.channels;
-                let x = x.get().wrapping_add(image).cast_const();
-                let y = y.get().wrapping_add(line * s.out[1] * s.channels);
-                run(isa, Line { pool: self, s: &s, row: line % s.out[0], x, y });
+                // The image is dense (checked when bound), and so is the result, or it is planes; its lines are disjoint.
+                let (image, row) = (line / lines, line % lines);
+                let x = x.get().wrapping_add(image * s.size[0] * s.size[1] * c).cast_const();
+                let Some([of_image, plane]) = planes else {
+                    run(isa, Line { pool: self, s: &s, row, x, y: y.get().wrapping_add(line * width * c) });
+                    continue;
+                };
+                let turned = scratch.cast::<T>();
+                run(isa, Line { pool: self, s: &s, row, x, y: turned });
+                let to = y.get().wrapping_add(image * of_image + row * width);
+                // SAFETY: the scratch has a line, and the planes have its place.
+                unsafe { turn(isa, (turned.cast_const(), c), (to, plane), c, width) };
             }
         });
     }
 }
 
 /// Elements that are pooled in lanes of f32.
-trait Lanes: Copy + Send + Sync + 'static {
+pub(super) trait Lanes: Copy + Send + Sync + 'static {
     /// What is less than any other or equal to it.
     const LOWEST: f32;
 
@@ -208,7 +247,7 @@ struct Line<'a, T> {
 }
 
 /// The taps of a window that are within `0..n`, and how many are within the padded input.
-fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (Range<usize>, usize) {
+pub(super) fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (Range<usize>, usize) {
     let (step, dilation, before) = (pool.stride[axis], pool.dilation[axis], pool.before[axis]);
     let start = out * step;
     let below = before.saturating_sub(start).div_ceil(dilation);

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::{Conv, Route, Shape};
 use crate::gemm::{Gemm, Packed, Rows, Strided};
 use crate::isa::Isa;
+use crate::kernels::elementwise::sized;
 use crate::kernels::transpose::{Band, ONE_GROUP, transpose};
 use crate::kernels::{RunCx, Shared};
 use crate::layout::{At, Bound};
@@ -131,7 +132,7 @@ impl Planes {
 ///
 /// # Safety
 /// As [`transpose`].
-unsafe fn turn<T: Packed>(
+pub(crate) unsafe fn turn<T: Copy>(
     isa: Isa,
     (from, column): (*const T, usize),
     (to, row): (*mut T, usize),
@@ -141,13 +142,10 @@ unsafe fn turn<T: Packed>(
     let (from_column, group, to_row) = (column as isize, ONE_GROUP, row as isize);
     // SAFETY: the caller's promise; an element has the bytes of what moves it.
     unsafe {
-        if const { size_of::<T>() == 4 } {
-            let (from, to) = (from.cast::<u32>(), to.cast());
+        sized!(size_of::<T>(), U => {
+            let (from, to) = (from.cast::<U>(), to.cast::<U>());
             transpose(isa, Band { from, from_column, group, to, to_row, height, width });
-        } else {
-            let (from, to) = (from.cast::<u16>(), to.cast());
-            transpose(isa, Band { from, from_column, group, to, to_row, height, width });
-        }
+        });
     }
 }
 
