@@ -93,7 +93,7 @@ impl StepKernel for ConvTranspose {
         tap_steps[SPATIAL - kernel.len()..].copy_from_slice(&w.layout.strides()[2..]);
         let taps: usize = kernel.iter().product();
         let inputs = x.dims()[1] / self.groups;
-        let rows = (self.dtype == DType::F32).then(|| Rows::new(&slides, inputs)).flatten();
+        let rows = (self.dtype == DType::F32).then(|| Rows::new(&slides, inputs, w.dims()[1])).flatten();
         let nanos_of_product = if rows.is_some() { 0.03 } else { 0.7 };
         let products = (x.layout.elements() * w.dims()[1] * taps) as f64;
         let nanos = products * nanos_of_product + out.layout.elements() as f64;
