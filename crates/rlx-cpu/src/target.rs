@@ -9,7 +9,8 @@ use rlx_opt::{Claim, Target};
 use crate::formats;
 use crate::isa::Isa;
 use crate::kernels::{
-    self, attention, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
+    self, attention, conv, gather_pair, integer, matmul, matmul_blocks, matmul_pair, producer, quant,
+    recurrent, region,
 };
 use crate::layout::MAX_RANK;
 use crate::window::groups::FEW;
@@ -134,7 +135,9 @@ impl Target for CpuTarget {
     }
 
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
-        producer::fuses(producer, anchor, graph) || attention::fuses(producer, anchor)
+        producer::fuses(producer, anchor, graph)
+            || attention::fuses(producer, anchor)
+            || gather_pair::fuses(producer, anchor, graph)
     }
 
     fn fuses_residual(&self, anchor: &Node, graph: &Graph) -> bool {
@@ -143,6 +146,10 @@ impl Target for CpuTarget {
             Op::ConvInteger { .. } => conv::integer::is_product(anchor, graph),
             _ => false,
         }
+    }
+
+    fn interpolates(&self, sum: &Node) -> bool {
+        sum.shape.dtype() == DType::F32
     }
 
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {

@@ -136,6 +136,13 @@ pub trait Target: Send + Sync {
         false
     }
 
+    /// Whether the interpolation between two gathers that ends with `sum` may be computed in one region, which keeps nothing that they
+    /// pick. No, unless the device says so; the region is claimed besides.
+    fn interpolates(&self, sum: &Node) -> bool {
+        let _ = sum;
+        false
+    }
+
     /// Whether the matmuls `anchor` and `other`, of the same rows, may be computed in one region, which multiplies their results
     /// and keeps neither. No, unless the device says so; the region is claimed besides.
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {

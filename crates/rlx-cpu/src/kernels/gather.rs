@@ -209,26 +209,10 @@ impl Slices {
     /// As [`StepKernel::run`]; the shared scratch has room for a place of each index.
     unsafe fn blocks(&self, cx: &mut RunCx<'_, '_>, indices: &Indices, table: &Bound) -> Result<()> {
         let (a, word) = (self.addresses, table.dtype.size_bytes());
-        let (size, stride) = (a.axes.dims()[0], a.axes.strides()[0] * word as isize);
+        let stride = a.axes.strides()[0] * word as isize;
         let places = Shared::new(cx.shared_scratch.cast::<u32>());
-        let misses = Misses::none();
-        for i in 0..a.rows {
-            // SAFETY: the caller's promise.
-            unsafe {
-                match indices.place(i, size) {
-                    Some(place) => places.get().add(i).write(place as u32),
-                    None => {
-                        misses.note(i);
-                        break;
-                    }
-                }
-            }
-        }
-        // SAFETY: as above; all places were written.
-        let times = unsafe {
-            misses.check(indices, |i| a.axis_of(i))?;
-            repeats(std::slice::from_raw_parts(places.get(), a.rows))
-        };
+        // SAFETY: as above; all places are written.
+        let times = unsafe { resolve(indices, a.rows, places.get(), |i| a.axis_of(i))? };
         let (from, to, bytes) = (cx.shared::<u8>(table.at), cx.shared::<u8>(self.out), a.len * word);
         let isa = cx.isa;
         cx.parallel(self.worth, self.tasks, &|range, _| {
@@ -240,19 +224,66 @@ impl Slices {
                 unsafe {
                     let from = from.get().wrapping_offset(a.blocks.at(block) * word as isize).cast_const();
                     let places = std::slice::from_raw_parts(places.get().add(row), n);
-                    match times {
-                        Some(1) => {
-                            let first = from.wrapping_offset(places[0] as isize * stride);
-                            std::ptr::copy_nonoverlapping(first, to, n * bytes);
-                        }
-                        Some(2) if bytes == stride as usize => twice(isa, from, places, row % 2, to, bytes),
-                        _ => pick(from, stride, places, to, bytes),
-                    }
+                    line(isa, times, (from, stride), places, row, (to, bytes));
                 }
                 (block, row, task) = (block + 1, 0, task + n);
             }
         });
         Ok(())
+    }
+}
+
+/// Writes the places that `rows` indices mean into an axis that `axis_of` says the number and the size of; how many times each occurs, if
+/// [that is regular](repeats).
+///
+/// # Safety
+/// The indices must be readable, and `places` writable for as many.
+pub(super) unsafe fn resolve(
+    indices: &Indices,
+    rows: usize,
+    places: *mut u32,
+    axis_of: impl Fn(usize) -> (usize, usize),
+) -> Result<Option<usize>> {
+    let (misses, size) = (Misses::none(), axis_of(0).1);
+    // SAFETY: the caller's promise; all places were written where there is no miss.
+    unsafe {
+        for i in 0..rows {
+            match indices.place(i, size) {
+                Some(place) => places.add(i).write(place as u32),
+                None => {
+                    misses.note(i);
+                    break;
+                }
+            }
+        }
+        misses.check(indices, axis_of)?;
+        Ok(repeats(std::slice::from_raw_parts(places, rows)))
+    }
+}
+
+/// Copies the slices at `places`, which begin with number `row` of those that occur so many `times` each and are `stride` bytes apart, one behind the
+/// other.
+///
+/// # Safety
+/// As [`pick`].
+pub(super) unsafe fn line(
+    isa: Isa,
+    times: Option<usize>,
+    (from, stride): (*const u8, isize),
+    places: &[u32],
+    row: usize,
+    (to, bytes): (*mut u8, usize),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match times {
+            Some(1) => {
+                let first = from.wrapping_offset(places[0] as isize * stride);
+                std::ptr::copy_nonoverlapping(first, to, places.len() * bytes);
+            }
+            Some(2) if bytes == stride as usize => twice(isa, from, places, row % 2, to, bytes),
+            _ => pick(from, stride, places, to, bytes),
+        }
     }
 }
 
@@ -322,7 +353,7 @@ impl<T: Cell> Kernel for Doubled<T> {
 ///
 /// # Safety
 /// All slices must be readable, `to` writable for them, and apart from them.
-unsafe fn pick(from: *const u8, stride: isize, places: &[u32], to: *mut u8, bytes: usize) {
+pub(super) unsafe fn pick(from: *const u8, stride: isize, places: &[u32], to: *mut u8, bytes: usize) {
     /// Slices of one value each, which need not be aligned.
     ///
     /// # Safety

@@ -3,8 +3,9 @@
 //! The anchor's own kernel runs the region: a matmul or convolution applies what its epilogue can
 //! express before it writes an element; for the rest, the region's tile program follows in place. A norm or a quantisation before a
 //! matmul is computed for some rows at a time ([`producer`]), two matmuls of the same rows whose results are multiplied are
-//! computed side by side ([`matmul_pair`]), and an attention takes keys and values from the table that a gather would pick them from
-//! ([`attention`]).
+//! computed side by side ([`matmul_pair`]), an attention takes keys and values from the table that a gather would pick them from
+//! ([`attention`]), and a gather picks from what another one would pick along the axis beside its own
+//! ([`gather_pair`]). What two gathers pick is interpolated as it is picked ([`interpolation`]).
 
 use std::sync::Arc;
 
@@ -18,7 +19,10 @@ use super::elementwise::program::{self, TileProgram};
 use super::matmul_pair::{self, Paired};
 use super::producer::{self, Producer};
 use super::requantise::{self, ByteSpec};
-use super::{CompileCx, StepKernel, attention, conv, integer, matmul, matmul_blocks, no_kernel};
+use super::{
+    CompileCx, StepKernel, attention, conv, gather_pair, integer, interpolation, matmul, matmul_blocks,
+    no_kernel,
+};
 use crate::gemm::{BinaryOp as Joint, IN_PLACE_DEPTH};
 use crate::math::Unary;
 
@@ -71,6 +75,8 @@ enum Form {
     Anchored(Box<Anchored>),
     Paired(Paired),
     Attention(attention::Reads),
+    Gathers(gather_pair::Pair),
+    Between(interpolation::Between),
 }
 
 /// Whether a node of a body is neither a border nor elementwise.
@@ -123,6 +129,12 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let Some(anchor) = anchor_of(graph) else {
         return Ok(Form::Elementwise(program::of_body(graph, None)?));
     };
+    if let Some(pair) = gather_pair::Pair::of(graph) {
+        return Ok(Form::Gathers(pair));
+    }
+    if let Some(between) = interpolation::Between::of(graph) {
+        return Ok(Form::Between(between));
+    }
     if matches!(anchor.op, Op::Attention { .. }) {
         return attention::reads(graph, anchor).map(Form::Attention);
     }
@@ -197,6 +209,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     match form(body).map_err(|why| no_kernel(&op, &why))? {
         Form::Elementwise(program) => Ok(Box::new(Elementwise::new(Arc::new(program)))),
         Form::Paired(pair) => Ok(matmul_pair::kernel(pair)),
+        Form::Gathers(pair) => Ok(gather_pair::kernel(pair)),
+        Form::Between(between) => Ok(interpolation::kernel(between)),
         Form::Attention(reads) => {
             let attention = anchor_of(&body.graph).map_or(&op, |anchor| &anchor.op);
             attention::kernel(cx, attention, reads)

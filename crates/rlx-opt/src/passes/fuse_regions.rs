@@ -11,7 +11,9 @@
 //! A region that ends with bytes goes on where they are floats again to be added to others, the residual of a quantised net, if the
 //! device can do that ([`Target::fuses_residual`](crate::Target::fuses_residual)).
 //!
-//! Then regions take *producers*, the ops before their anchors and before attentions, and pairs of matmuls whose results are multiplied become
+//! Interpolations between what two gathers pick are regions before all others, where the device has a kernel for them (`fuse_regions/interpolations.rs`).
+//!
+//! Then regions take *producers*, the ops before their anchors and before attentions, gathers take the gathers before them, and pairs of matmuls whose results are multiplied become
 //! one region (`fuse_regions/producers.rs`).
 //!
 //! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a
@@ -40,6 +42,7 @@ use crate::passes::legalize::needs_no_kernel;
 use crate::pipeline::PassContext;
 use crate::rewrite::Rewriter;
 
+mod interpolations;
 mod producers;
 
 /// A region has at most this many nodes, so that devices can keep all intermediate values close.
@@ -52,6 +55,9 @@ const MAX_MEMBERS: usize = 64;
 /// naming an elementwise op that was left outside.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let mut groups = Groups::new(graph, context);
+    if context.options.fusion.producers {
+        groups.take_interpolations();
+    }
     if context.options.fusion.epilogue {
         graph.nodes().iter().for_each(|node| groups.grow_from_anchor(node));
     }

@@ -35,6 +35,10 @@ impl Target for Anything {
         (norm && anchor.op == Op::MatMul || quantised) && anchor.inputs[0] == producer.id && alone
     }
 
+    fn interpolates(&self, _: &Node) -> bool {
+        true
+    }
+
     fn fuses_pair(&self, anchor: &Node, other: &Node, _: &Graph) -> bool {
         anchor.op == Op::MatMul && other.op == Op::MatMul
     }

@@ -22,7 +22,8 @@
 //!
 //! **Gathers.** Keys and values that a gather picks from a table (pages of a cache that sequences share) become part of the attention
 //! that reads them, or of the matmul where it is decomposed, with what is between the two: reshapes and transposes, which say where a row is found,
-//! and a cast, which the gather would have taken in.
+//! and a cast, which the gather would have taken in. A gather takes the one whose slices it alone picks from, if the device has a kernel for both: a resize
+//! by the nearest element.
 //!
 //! **Pairs.** `f(x·W) · (x·V)` is one region of two matmuls if the device has a kernel for it ([`crate::Target::fuses_pair`]): the
 //! second result is multiplied by the first one while that is in a cache, so that only their product is stored, and a producer
@@ -233,7 +234,7 @@ impl Groups<'_> {
     }
 
     /// Whether the device has a kernel for a region of these nodes, `producers` being no results of it.
-    fn is_claimed(&self, members: &[NodeId], producers: &[NodeId]) -> bool {
+    pub(super) fn is_claimed(&self, members: &[NodeId], producers: &[NodeId]) -> bool {
         let mut results = self.results(members);
         results.retain(|id| !producers.contains(id));
         let (body, inputs) = body_of(self.graph, members, &results);
