@@ -250,8 +250,10 @@ struct Line<'a, T> {
 pub(super) fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (Range<usize>, usize) {
     let (step, dilation, before) = (pool.stride[axis], pool.dilation[axis], pool.before[axis]);
     let start = out * step;
-    let below = before.saturating_sub(start).div_ceil(dilation);
-    let inside = |limit: usize| limit.saturating_sub(start).div_ceil(dilation).min(pool.kernel[axis]);
+    // A division takes as long as a vector of windows does.
+    let taps = |n: usize| if dilation == 1 { n } else { n.div_ceil(dilation) };
+    let below = taps(before.saturating_sub(start));
+    let inside = |limit: usize| taps(limit.saturating_sub(start)).min(pool.kernel[axis]);
     let end = inside(n + before);
     (below.min(end)..end, inside(n + before + pool.after[axis]))
 }

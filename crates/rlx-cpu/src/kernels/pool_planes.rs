@@ -5,7 +5,8 @@
 //! them, so what sixteen neighbouring windows read is sixteen neighbours whatever the step is. Where only one end is planes, a line of the
 //! result is turned while it is in scratch.
 //!
-//! Windows are joined in the order of [`pool`](super::pool), so the bits are those of channels-last images.
+//! The largest of a window is that of its lines' largest in whichever order (of zeros of both signs, either one), so they are joined first, and one line is copied for each of the
+//! result. Sums are joined in the order of [`pool`](super::pool), so the bits are those of channels-last images.
 
 use super::conv::planes::turn;
 use super::mismatch;
@@ -216,33 +217,98 @@ impl<T: Lanes> Kernel for Lines<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Of { pool, s, block, .. } = self.of;
         // SAFETY: `run`'s promises: the plane is the image's, the scratch has the block, and the lines are those of the result.
         unsafe {
-            self.copy(simd);
-            for i in 0..self.count {
-                let row = self.first + i;
-                let (rows, padded) = taps(pool, 0, row, s.size[0]);
-                let counted = simd.splat(if pool.count_pad { padded } else { rows.len() } as f32);
-                let lines = self.scratch.wrapping_add(block.before + i * pool.stride[0] * block.line);
-                for x in (0..s.out[1]).step_by(LANES) {
-                    let mut acc = simd.splat(if pool.largest { T::LOWEST } else { 0.0 });
-                    for ky in rows.clone() {
-                        let line = lines.wrapping_add(ky * pool.dilation[0] * block.line + x);
-                        acc = self.join(simd, line.cast_const(), acc);
-                    }
-                    if !pool.largest {
-                        let columns = simd.load(self.scratch.wrapping_add(x).cast_const());
-                        acc = simd.div(acc, simd.max(simd.mul(counted, columns), simd.splat(1.0)));
-                    }
-                    T::store(simd, self.to.wrapping_add(i * s.out[1] + x), LANES.min(s.out[1] - x), acc);
-                }
+            if self.of.pool.largest {
+                self.largest(simd);
+            } else {
+                self.means(simd);
             }
         }
     }
 }
 
 impl<T: Lanes> Lines<'_, T> {
+    /// Where the image's plane begins.
+    #[inline(always)]
+    fn plane(&self) -> *const T {
+        let Of { x, from, .. } = self.of;
+        x.get().wrapping_add(self.image * from[0] + self.channel * from[1]).cast_const()
+    }
+
+    /// The largest of each window.
+    ///
+    /// # Safety
+    /// As [`run`], for these lines and with the thread's scratch.
+    #[inline(always)]
+    unsafe fn largest<S: Simd>(&self, simd: S) {
+        let Of { pool, s, block, .. } = self.of;
+        let (plane, width) = (self.plane(), s.size[1]);
+        let (joined, line) = (self.joined(), self.scratch.wrapping_add(block.before));
+        for i in 0..self.count {
+            let row = self.first + i;
+            let rows = taps(pool, 0, row, s.size[0]).0;
+            let (first, step) = (
+                (row * pool.stride[0] + rows.start * pool.dilation[0]).wrapping_sub(pool.before[0]),
+                pool.dilation[0],
+            );
+            for x in (0..width).step_by(LANES) {
+                let n = LANES.min(width - x);
+                let mut acc = simd.splat(T::LOWEST);
+                // SAFETY: the caller's promise; the taps are lines of the image, and scratch has room for one in front.
+                unsafe {
+                    for k in 0..rows.len() {
+                        let from = plane.wrapping_add((first.wrapping_add(k * step)) * width + x);
+                        acc = simd.max(T::load(simd, from, n), acc);
+                    }
+                    simd.store(joined.wrapping_add(x), acc);
+                }
+            }
+            // SAFETY: the caller's promise; what was joined is a line.
+            unsafe {
+                self.deal(joined.cast_const(), line);
+                for x in (0..s.out[1]).step_by(LANES) {
+                    let acc = self.join(simd, line.wrapping_add(x).cast_const(), simd.splat(T::LOWEST));
+                    T::store(simd, self.to.wrapping_add(i * s.out[1] + x), LANES.min(s.out[1] - x), acc);
+                }
+            }
+        }
+    }
+
+    /// The mean of each window.
+    ///
+    /// # Safety
+    /// As [`Lines::largest`]; how many columns count must be in the scratch.
+    #[inline(always)]
+    unsafe fn means<S: Simd>(&self, simd: S) {
+        let Of { pool, s, block, .. } = self.of;
+        // SAFETY: the caller's promise; what whole vectors read of a line is in the scratch.
+        unsafe {
+            self.copy(simd);
+            for i in 0..self.count {
+                let (rows, padded) = taps(pool, 0, self.first + i, s.size[0]);
+                let counted = simd.splat(if pool.count_pad { padded } else { rows.len() } as f32);
+                let lines = self.scratch.wrapping_add(block.before + i * pool.stride[0] * block.line);
+                for x in (0..s.out[1]).step_by(LANES) {
+                    let mut acc = simd.zero();
+                    for ky in rows.clone() {
+                        let line = lines.wrapping_add(ky * pool.dilation[0] * block.line + x);
+                        acc = self.join(simd, line.cast_const(), acc);
+                    }
+                    let columns = simd.load(self.scratch.wrapping_add(x).cast_const());
+                    acc = simd.div(acc, simd.max(simd.mul(counted, columns), simd.splat(1.0)));
+                    T::store(simd, self.to.wrapping_add(i * s.out[1] + x), LANES.min(s.out[1] - x), acc);
+                }
+            }
+        }
+    }
+
+    /// Where the scratch has a line as f32 in front of those that are copied.
+    #[inline(always)]
+    fn joined(&self) -> *mut f32 {
+        self.scratch.wrapping_add(self.of.s.out[1].next_multiple_of(LANES))
+    }
+
     /// Joins a line of the windows of sixteen neighbours to what there is of them.
     ///
     /// # Safety
@@ -271,8 +337,8 @@ impl<T: Lanes> Lines<'_, T> {
     /// The plane must be readable, and the scratch have a block.
     #[inline(always)]
     unsafe fn copy<S: Simd>(&self, simd: S) {
-        let Of { pool, s, block, x, from } = self.of;
-        let plane = x.get().wrapping_add(self.image * from[0] + self.channel * from[1]).cast_const();
+        let Of { pool, s, block, .. } = self.of;
+        let plane = self.plane();
         let reach = pool.kernel[0].saturating_sub(1) * pool.dilation[0] + 1;
         for read in 0..(self.count - 1) * pool.stride[0] + reach {
             // Lines above the image become huge; no window has them.
@@ -289,13 +355,11 @@ impl<T: Lanes> Lines<'_, T> {
     /// As [`Lines::copy`], for one line.
     #[inline(always)]
     unsafe fn copy_line<S: Simd>(&self, simd: S, from: *const T, to: *mut f32) {
-        let Of { pool, s, block, .. } = self.of;
-        let (step, left, width) = (pool.stride[1], pool.before[1], s.size[1]);
-        let border = if pool.largest { T::LOWEST } else { 0.0 };
+        let width = self.of.s.size[1];
         // An element of four bytes is an f32, and read where it is.
         let mut wide = from.cast::<f32>();
         if const { size_of::<T>() != size_of::<f32>() } {
-            let line = self.scratch.wrapping_add(s.out[1].next_multiple_of(LANES));
+            let line = self.joined();
             for i in (0..width).step_by(LANES) {
                 let n = LANES.min(width - i);
                 // SAFETY: the caller's promise; a block has room for the line in front.
@@ -303,13 +367,32 @@ impl<T: Lanes> Lines<'_, T> {
             }
             wide = line.cast_const();
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.deal(wide, to) };
+    }
+
+    /// Deals out the columns of a line of the image to where windows read them, with the border of the line.
+    ///
+    /// # Safety
+    /// The line must be readable, and a line of scratch.
+    #[inline(always)]
+    unsafe fn deal(&self, line: *const f32, to: *mut f32) {
+        let Of { pool, s, block, .. } = self.of;
+        let (step, left, width) = (pool.stride[1], pool.before[1], s.size[1]);
+        let border = if pool.largest { T::LOWEST } else { 0.0 };
+        // Divisors that are known are no divisions.
+        let steps = |n: usize| match step {
+            1 => n,
+            2 => n.div_ceil(2),
+            _ => n.div_ceil(step),
+        };
         for rest in 0..step {
             // SAFETY: the caller's promise: a line of scratch, and columns of the image.
             unsafe {
                 let to = std::slice::from_raw_parts_mut(to.add(rest * block.columns), block.columns);
-                let end = (width + left).saturating_sub(rest).div_ceil(step).min(block.columns);
-                let start = left.saturating_sub(rest).div_ceil(step).min(end);
-                let from = wide.wrapping_add(rest + start * step).wrapping_sub(left);
+                let end = steps((width + left).saturating_sub(rest)).min(block.columns);
+                let start = steps(left.saturating_sub(rest)).min(end);
+                let from = line.wrapping_add(rest + start * step).wrapping_sub(left);
                 let inside = &mut to[start..end];
                 match step {
                     1 => std::ptr::copy_nonoverlapping(from, inside.as_mut_ptr(), inside.len()),
