@@ -42,8 +42,11 @@ const PANEL: usize = 16;
 /// Elements of a tile where there are panels.
 const PANEL_TILE: usize = 256;
 
-/// Elements of a tile of one instruction between operands in memory, where there are at least so many tiles of them.
+/// Elements of a tile of one instruction between operands in memory, and bytes of all slots where tiles are longer than [`TILE`].
 const LONG_TILE: usize = 4096;
+const SLOTS_BYTES: usize = 8 << 10;
+
+/// There are at least so many tiles that are longer.
 const TILES: usize = 64;
 
 /// Rows at least this long are walked row by row.
@@ -274,8 +277,8 @@ impl Elementwise {
         }
     }
 
-    /// Elements of a tile at most, where a row, or all `elements`, have `length`. One instruction from memory to memory needs no slot, and what a tile costs
-    /// besides its elements counts less for larger ones.
+    /// Elements of a tile at most, where a row, or all `elements`, have `length`: what a tile costs besides its elements counts less for longer ones. One instruction
+    /// from memory to memory needs no slot; others need some that stay in the first-level cache.
     fn longest_tile(&self, length: usize, elements: usize) -> usize {
         let dense = |l: &Layout| if self.by_row { l.strides().last() == Some(&1) } else { l.is_dense() };
         let one = |l: &Layout| {
@@ -284,10 +287,12 @@ impl Elementwise {
         let (outputs, inputs) = self.layouts.split_at(self.outputs.len());
         let slotless = self.program.instrs.len() == 1
             && self.outputs.iter().all(|walk| walk.early)
-            && outputs.iter().all(dense)
-            && inputs.iter().all(|l| dense(l) || one(l));
+            && outputs.iter().all(dense);
+        let own = if slotless { 0 } else { self.program.slots };
+        let slots = own + inputs.iter().filter(|l| !dense(l) && !one(l)).count();
+        let most = if slots == 0 { LONG_TILE } else { SLOTS_BYTES / (slots * self.program.widest) };
         // Enough tiles are left to share.
-        if slotless { (elements / TILES).clamp(TILE, LONG_TILE).min(length.max(TILE)) } else { TILE }
+        (most.min(elements / TILES).min(length) / 16 * 16).max(TILE)
     }
 
     /// How many of the innermost rows are a tile, where they are short, an operand is the same in each of them, and all others go on from
@@ -330,8 +335,12 @@ impl Elementwise {
         (self.program.values * size_of::<Source>()).next_multiple_of(64)
     }
 
+    fn slot_bytes(&self) -> usize {
+        self.program.widest * self.tile.max(TILE)
+    }
+
     fn slots_bytes(&self) -> usize {
-        (self.program.slots + self.program.inputs.len()) * self.program.slot_bytes
+        (self.program.slots + self.program.inputs.len()) * self.slot_bytes()
     }
 
     /// Of one operand: the elements of a tile in each of [`PANEL`] rows.
@@ -472,7 +481,7 @@ impl Elementwise {
         (row, start, n): (usize, usize, usize),
         first: bool,
     ) {
-        let slot = |i: usize| slots.wrapping_add((self.program.slots + i) * self.program.slot_bytes);
+        let slot = |i: usize| slots.wrapping_add((self.program.slots + i) * self.slot_bytes());
         for (i, walk) in self.inputs.iter().enumerate() {
             let at = self.place(bases, walk, row, start);
             let source = match walk.mode {
@@ -529,7 +538,7 @@ impl Elementwise {
             for instr in &program.instrs {
                 let mut args = instr.args.map(|a| *table.add(usize::from(a)));
                 let step = args[..usize::from(instr.arity)].iter().map(|a| a.step).max().unwrap_or(1);
-                let mut out = slots.wrapping_add(usize::from(instr.slot) * program.slot_bytes);
+                let mut out = slots.wrapping_add(usize::from(instr.slot) * self.slot_bytes());
                 // A result of the program goes where it belongs at once.
                 if step == 1
                     && let Some(i) = program.outputs.iter().position(|o| o.value == instr.out)

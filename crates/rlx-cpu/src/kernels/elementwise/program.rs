@@ -70,7 +70,8 @@ pub(crate) struct TileProgram {
     pub(crate) outputs: Box<[Output]>,
     /// Slots of results; each input may need one more to be gathered in.
     pub(crate) slots: usize,
-    pub(crate) slot_bytes: usize,
+    /// Bytes of the widest element.
+    pub(crate) widest: usize,
     /// Values in all.
     pub(crate) values: usize,
     /// Nanoseconds for one element, roughly.
@@ -199,7 +200,7 @@ impl Builder {
             instrs: self.instrs.into(),
             outputs,
             slots,
-            slot_bytes: widest * TILE,
+            widest,
             nanos,
         })
     }
