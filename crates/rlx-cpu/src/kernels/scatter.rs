@@ -19,6 +19,9 @@ use crate::layout::{Bound, Layout, collapse};
 /// Bytes that a task of the copy takes.
 const COPY_BYTES: usize = 1 << 16;
 
+/// Bytes that are moved in the time that an index takes, at least.
+const INDEX_BYTES: usize = 64;
+
 /// Elements of a slice that a task takes.
 const SLICE_ELEMENTS: usize = 1024;
 
@@ -159,8 +162,10 @@ impl StepKernel for Scatter {
         }
         // SAFETY: the caller's promise; the types are those of the operands.
         unsafe {
-            if let (ScatterOp::Set, Places::Slices(addresses)) = (self.reduction, &plan.to) {
-                return plan.set_slices(cx, addresses);
+            if let (ScatterOp::Set, Places::Slices(addresses)) = (self.reduction, &plan.to)
+                && let Some(part) = plan.part_bytes(addresses)
+            {
+                return plan.set_slices(cx, addresses, part);
             }
             carry_over(cx, &plan.x, &plan.out, plan.worth);
             match (self.reduction, plan.x.dtype) {
@@ -367,17 +372,27 @@ impl Plan {
         unsafe { misses.check(indices, |_| (l.axis, l.size)) }
     }
 
-    /// Copies the operand, unless it is the result, and puts slices in. Each task has a part of the result and looks at all indices, so that
+    /// Bytes of the parts of the result that tasks of [`Plan::set_slices`] have; `None` where slices are so short that to look at all indices for
+    /// each of several parts would take longer than to move them.
+    fn part_bytes(&self, a: &Addresses) -> Option<usize> {
+        let size = self.x.dtype.size_bytes();
+        let bytes = self.x.layout.elements() * size;
+        let moved = if self.x.at == self.out.at { a.rows * a.len * size } else { bytes };
+        let parts = bytes.div_ceil(COPY_BYTES).min(moved / INDEX_BYTES / a.rows.max(1));
+        (parts > 1).then(|| bytes.div_ceil(parts).next_multiple_of(INDEX_BYTES))
+    }
+
+    /// Copies the operand, unless it is the result, and puts slices in. Each task has `part` bytes of the result and looks at all indices, so that
     /// the last slice for a place stays.
-    unsafe fn set_slices(&self, cx: &mut RunCx<'_, '_>, a: &Addresses) -> Result<()> {
+    unsafe fn set_slices(&self, cx: &mut RunCx<'_, '_>, a: &Addresses, part: usize) -> Result<()> {
         let indices = Indices::new(cx.ptr(self.indices.at), self.indices.dtype);
         let size = self.x.dtype.size_bytes();
         let (bytes, slice) = (self.x.layout.elements() * size, a.len * size);
         let (x, updates) = (cx.shared::<u8>(self.x.at), cx.shared::<u8>(self.updates.at));
         let (out, in_place, misses) =
             (cx.shared::<u8>(self.out.at), self.x.at == self.out.at, Misses::none());
-        cx.parallel(self.worth, bytes.div_ceil(COPY_BYTES), &|range, _| {
-            let (start, end) = (range.start * COPY_BYTES, (range.end * COPY_BYTES).min(bytes));
+        cx.parallel(self.worth, bytes.div_ceil(part), &|range, _| {
+            let (start, end) = (range.start * part, (range.end * part).min(bytes));
             // SAFETY: the caller's promise; tasks own disjoint parts of the result, and a place is within it.
             unsafe {
                 if !in_place {

@@ -57,7 +57,8 @@ fn hardmax(cx: Cx) -> Nodes {
         let shape = cx.shape_of(x);
         let op = Op::ArgReduce { op: ArgOp::Max, axis, keep_dim: false, last: false };
         let place = cx.add(op, &[x])?;
-        let off_on = cx.constant(Value::float(shape.dtype(), &[2], vec![0.0, 1.0]));
+        let off_on = cx.constant(Value::float(DType::F32, &[2], vec![0.0, 1.0]));
+        let off_on = cx.cast(off_on, shape.dtype())?;
         cx.add(Op::OneHot { depth: shape.dim(axis), axis }, &[place, off_on])
     })
 }

@@ -291,36 +291,36 @@ fn interpolation_between_what_two_gathers_pick_is_one_region() {
     check(
         fuse_regions::run,
         r#"graph "g" {
-          %0 = Input {name="x"} : [2, 3, n] f32
+          %0 = Input {name="x"} : [2, 3, seq] f32
           %1 = Param {name="first"} : [5] i64
           %2 = Param {name="second"} : [5] i64
           %3 = Param {name="step"} : [1, 5, 1] f32
-          %4 = Gather(%0, %1) {axis=1} : [2, 5, n] f32
-          %5 = Gather(%0, %2) {axis=1} : [2, 5, n] f32
-          %6 = Binary.Sub(%5, %4) : [2, 5, n] f32
-          %7 = Binary.Mul(%3, %6) : [2, 5, n] f32
-          %8 = Binary.Add(%4, %7) : [2, 5, n] f32
-          %9 = Activation.Relu(%8) : [2, 5, n] f32
+          %4 = Gather(%0, %1) {axis=1} : [2, 5, seq] f32
+          %5 = Gather(%0, %2) {axis=1} : [2, 5, seq] f32
+          %6 = Binary.Sub(%5, %4) : [2, 5, seq] f32
+          %7 = Binary.Mul(%3, %6) : [2, 5, seq] f32
+          %8 = Binary.Add(%4, %7) : [2, 5, seq] f32
+          %9 = Activation.Relu(%8) : [2, 5, seq] f32
           return %9
         }"#,
         r#"graph "g" {
-          %0 = Input {name="x"} : [2, 3, n] f32
+          %0 = Input {name="x"} : [2, 3, seq] f32
           %1 = Param {name="first"} : [5] i64
           %2 = Param {name="second"} : [5] i64
           %3 = Param {name="step"} : [1, 5, 1] f32
           %4 = Region(%0, %1, %2, %3) {body=graph "Gather+Gather+Sub+Mul+Add" {
-            %0 = Input {name="i0"} : [2, 3, n] f32
+            %0 = Input {name="i0"} : [2, 3, seq] f32
             %1 = Input {name="i1"} : [5] i64
             %2 = Input {name="i2"} : [5] i64
             %3 = Input {name="i3"} : [1, 5, 1] f32
-            %4 = Gather(%0, %1) {axis=1} : [2, 5, n] f32
-            %5 = Gather(%0, %2) {axis=1} : [2, 5, n] f32
-            %6 = Binary.Sub(%5, %4) : [2, 5, n] f32
-            %7 = Binary.Mul(%3, %6) : [2, 5, n] f32
-            %8 = Binary.Add(%4, %7) : [2, 5, n] f32
+            %4 = Gather(%0, %1) {axis=1} : [2, 5, seq] f32
+            %5 = Gather(%0, %2) {axis=1} : [2, 5, seq] f32
+            %6 = Binary.Sub(%5, %4) : [2, 5, seq] f32
+            %7 = Binary.Mul(%3, %6) : [2, 5, seq] f32
+            %8 = Binary.Add(%4, %7) : [2, 5, seq] f32
             return %8
-          }} : [2, 5, n] f32
-          %5 = Activation.Relu(%4) : [2, 5, n] f32
+          }} : [2, 5, seq] f32
+          %5 = Activation.Relu(%4) : [2, 5, seq] f32
           return %5
         }"#,
     );
