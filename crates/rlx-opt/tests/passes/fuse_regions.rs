@@ -340,5 +340,5 @@ fn interpolation_between_what_two_gathers_pick_is_one_region() {
         }"#,
     );
     let after = apply(fuse_regions::run, &before);
-    assert_eq!(after.nodes().iter().filter(|n| matches!(n.op, Op::Gather { .. })).count(), 2, "{after}");
+    assert!(matches!(after.node(after.outputs[1]).op, Op::Gather { .. }), "{after}");
 }
