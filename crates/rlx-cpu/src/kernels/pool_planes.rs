@@ -15,6 +15,7 @@ use super::{RunCx, Shared};
 use crate::isa::Kernel;
 use crate::layout::Bound;
 use crate::simd::{LANES, Simd};
+use crate::window::deal_columns;
 use rlx_ir::Result;
 
 /// Bytes of the lines that a task copies: they stay in the first-level cache.
@@ -378,38 +379,12 @@ impl<T: Lanes> Lines<'_, T> {
     #[inline(always)]
     unsafe fn deal(&self, line: *const f32, to: *mut f32) {
         let Of { pool, s, block, .. } = self.of;
-        let (step, left, width) = (pool.stride[1], pool.before[1], s.size[1]);
         let border = if pool.largest { T::LOWEST } else { 0.0 };
-        // Divisors that are known are no divisions.
-        let steps = |n: usize| match step {
-            1 => n,
-            2 => n.div_ceil(2),
-            _ => n.div_ceil(step),
-        };
-        for rest in 0..step {
+        for rest in 0..pool.stride[1] {
             // SAFETY: the caller's promise: a line of scratch, and columns of the image.
             unsafe {
                 let to = std::slice::from_raw_parts_mut(to.add(rest * block.columns), block.columns);
-                let end = steps((width + left).saturating_sub(rest)).min(block.columns);
-                let start = steps(left.saturating_sub(rest)).min(end);
-                let from = line.wrapping_add(rest + start * step).wrapping_sub(left);
-                let inside = &mut to[start..end];
-                match step {
-                    1 => std::ptr::copy_nonoverlapping(from, inside.as_mut_ptr(), inside.len()),
-                    // A number that is known, for which compilers have vectors.
-                    2 => {
-                        for (i, to) in inside.iter_mut().enumerate() {
-                            *to = *from.wrapping_add(2 * i);
-                        }
-                    }
-                    _ => {
-                        for (i, to) in inside.iter_mut().enumerate() {
-                            *to = *from.wrapping_add(step * i);
-                        }
-                    }
-                }
-                to[..start].fill(border);
-                to[end..].fill(border);
+                deal_columns(line, s.size[1], (pool.stride[1], pool.before[1]), rest, border, to);
             }
         }
     }

@@ -14,7 +14,7 @@ pub(crate) use lines::suits_lines;
 
 use std::ops::Range;
 
-use super::Windows;
+use super::{Windows, deal_columns};
 use crate::gemm::each_row;
 use crate::isa::{Isa, Kernel};
 use crate::math::{self, Light, Unary};
@@ -276,30 +276,12 @@ impl Part<'_> {
                     unsafe {
                         let at = ((channel * d.reads + line) * step + rest) * columns;
                         let to = std::slice::from_raw_parts_mut(self.scratch.add(at), columns);
-                        let end = (width + left).saturating_sub(rest).div_ceil(step).min(columns);
-                        let start = left.saturating_sub(rest).div_ceil(step).min(end);
-                        if y >= height || start == end {
+                        if y >= height {
                             to.fill(0.0);
                             continue;
                         }
-                        let from = self.of.x.add(plane + y * width + rest + start * step - left);
-                        let inside = &mut to[start..end];
-                        match step {
-                            1 => std::ptr::copy_nonoverlapping(from, inside.as_mut_ptr(), inside.len()),
-                            // A number that is known, for which compilers have vectors.
-                            2 => {
-                                for (i, to) in inside.iter_mut().enumerate() {
-                                    *to = *from.add(2 * i);
-                                }
-                            }
-                            _ => {
-                                for (i, to) in inside.iter_mut().enumerate() {
-                                    *to = *from.add(step * i);
-                                }
-                            }
-                        }
-                        to[..start].fill(0.0);
-                        to[end..].fill(0.0);
+                        let line = self.of.x.wrapping_add(plane + y * width);
+                        deal_columns(line, width, (step, left), rest, 0.0, to);
                     }
                 }
             }

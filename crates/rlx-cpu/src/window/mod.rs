@@ -178,6 +178,51 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     }
 }
 
+/// Every `step`-th column of a line of `width` with a border of `left` columns in front, from column `rest` on, beside each other; `border` where the line
+/// has none. Windows a step apart then read neighbours.
+///
+/// # Safety
+/// The line must be readable, and must not overlap `to`.
+#[inline(always)]
+pub(crate) unsafe fn deal_columns(
+    line: *const f32,
+    width: usize,
+    (step, left): (usize, usize),
+    rest: usize,
+    border: f32,
+    to: &mut [f32],
+) {
+    // Divisors that are known are no divisions.
+    let steps = |n: usize| match step {
+        1 => n,
+        2 => n.div_ceil(2),
+        _ => n.div_ceil(step),
+    };
+    let end = steps((width + left).saturating_sub(rest)).min(to.len());
+    let start = steps(left.saturating_sub(rest)).min(end);
+    let from = line.wrapping_add(rest + start * step).wrapping_sub(left);
+    let inside = &mut to[start..end];
+    // SAFETY: the caller's promise; columns `start` to `end` are those of the line.
+    unsafe {
+        match step {
+            1 => std::ptr::copy_nonoverlapping(from, inside.as_mut_ptr(), inside.len()),
+            // A number that is known, for which compilers have vectors.
+            2 => {
+                for (i, to) in inside.iter_mut().enumerate() {
+                    *to = *from.wrapping_add(2 * i);
+                }
+            }
+            _ => {
+                for (i, to) in inside.iter_mut().enumerate() {
+                    *to = *from.wrapping_add(step * i);
+                }
+            }
+        }
+    }
+    to[..start].fill(border);
+    to[end..].fill(border);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
