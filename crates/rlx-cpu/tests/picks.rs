@@ -66,9 +66,9 @@ fn two_axes_are_picked_from_in_one_step() {
             let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
             assert_eq!(exec.lir().steps.len(), 1, "{}", exec.lir());
             let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
-            if let Some(difference) = against_oracle(&want, &got) {
-                panic!("{name}: {difference}\n{graph}");
-            }
+            // What is moved has the oracle's bits, on any number of threads.
+            let bits: Vec<Vec<u8>> = want.iter().map(Value::encode).collect();
+            assert!(got == bits, "{name}\n{graph}");
         }
     }
 }
