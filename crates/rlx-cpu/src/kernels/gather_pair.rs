@@ -117,6 +117,7 @@ impl StepKernel for Gathers {
         Ok(Needs { shared_scratch, ..Needs::time(nanos) })
     }
 
+    // SAFETY: the promise is that of [`StepKernel::run`].
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = self.plan else { return Err(unbound()) };
         let (Plan { sizes, picked, bytes, .. }, axis) = (plan, self.pair.axis);
@@ -139,8 +140,8 @@ impl StepKernel for Gathers {
             let mut last = None;
             for row in range {
                 let (block, i) = (row / picked[0], row % picked[0]);
-                // SAFETY: all places were written, and are within the table; rows of the result are disjoint, and the one before is
-                // this thread's if it is the last.
+                // The row before is this thread's if it is the last one.
+                // SAFETY: all places were written, and are within the table; rows of the result are disjoint.
                 unsafe {
                     let place = block * sizes[0] + *outer.get().add(i) as usize;
                     let to = to.get().wrapping_add(row * row_bytes);

@@ -75,6 +75,7 @@ impl StepKernel for Groups {
         Ok(Needs::time(nanos))
     }
 
+    // SAFETY: the promise is that of [`StepKernel::run`].
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let k = *self;
         let row = k.channels * k.inner;

@@ -144,6 +144,7 @@ impl StepKernel for Interpolation {
         Ok(Needs { shared_scratch: 3 * scratch, thread_scratch, nanos })
     }
 
+    // SAFETY: the promise is that of [`StepKernel::run`].
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = self.plan else { return Err(unbound()) };
         let (count, axis) = (plan.count, self.of.axis);

@@ -110,8 +110,8 @@ unsafe fn find<T: Number>(cx: &mut RunCx<'_, '_>, plan: &Plan, declared: Dim) ->
     let out = cx.shared::<i64>(plan.out);
     cx.parallel(plan.worth, blocks, &|range, _| {
         for i in range {
-            // SAFETY: there are `count` places, as many as are declared, or there is room for all elements where that is open. Those of
-            // a block begin behind those of the blocks before it.
+            // Those of a block begin behind those of the blocks before it.
+            // SAFETY: there are `count` places, as many as are declared, or there is room for all elements where that is open.
             unsafe {
                 let mut next = *starts.get().add(i);
                 lines(&plan.layout, block(i), |number, line| {

@@ -342,6 +342,9 @@ impl Plan {
     }
 
     /// Lines along the innermost of the dimensions with more than one element: their indices and updates are neighbours.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; elements must be of `T`.
     unsafe fn put_lines<T: Number>(
         &self,
         cx: &mut RunCx<'_, '_>,
@@ -384,6 +387,9 @@ impl Plan {
 
     /// Copies the operand, unless it is the result, and puts slices in. Each task has `part` bytes of the result and looks at all indices, so that
     /// the last slice for a place stays.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`].
     unsafe fn set_slices(&self, cx: &mut RunCx<'_, '_>, a: &Addresses, part: usize) -> Result<()> {
         let indices = Indices::new(cx.ptr(self.indices.at), self.indices.dtype);
         let size = self.x.dtype.size_bytes();

@@ -102,6 +102,8 @@ impl Cell for u32 {
 impl Cell for u16 {
     const LANES: bool = true;
     const OF_LANE: usize = 2;
+    /// # Safety
+    /// As [`Cell::load_columns`] says.
     #[inline(always)]
     unsafe fn load_columns<S: Simd>(s: S, [low, high, ..]: [*const u16; MOST_OF_LANE]) -> S::F {
         // SAFETY: the caller's promise.
@@ -123,6 +125,8 @@ impl Cell for u16 {
 impl Cell for u8 {
     const LANES: bool = true;
     const OF_LANE: usize = 4;
+    /// # Safety
+    /// As [`Cell::load_columns`] says.
     #[inline(always)]
     unsafe fn load_columns<S: Simd>(s: S, columns: [*const u8; MOST_OF_LANE]) -> S::F {
         // SAFETY: the caller's promise.

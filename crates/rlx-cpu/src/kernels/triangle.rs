@@ -74,6 +74,7 @@ impl StepKernel for Triangle {
         Ok(Needs::time(nanos))
     }
 
+    // SAFETY: the promise is that of [`StepKernel::run`].
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let (Some(p), upper) = (self.plan, self.upper) else { return Err(unbound()) };
         let (x, out) = (cx.shared::<u8>(p.x), cx.shared::<u8>(p.out));

@@ -51,6 +51,9 @@ impl Kernel for Norm {
 }
 
 /// The mean of a row, or 0, and one over its deviation.
+///
+/// # Safety
+/// `x` must be readable for `n` elements.
 #[inline(always)]
 unsafe fn moments<S: Simd>(s: S, x: *const f32, n: usize, centred: bool, epsilon: f32) -> (f32, f32) {
     // SAFETY: the caller's promise.

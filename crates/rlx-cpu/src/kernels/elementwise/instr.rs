@@ -116,6 +116,7 @@ impl Code {
 /// A plain loop over one operand: `each1!(T => O, |x| expression)`.
 macro_rules! each1 {
     ($t:ty => $o:ty, |$x:ident| $e:expr) => {{
+        // SAFETY: the promise is that of `Code::run`.
         unsafe fn f(_: Isa, x: Source, out: *mut u8, n: usize) {
             let (px, out) = (x.ptr.cast::<$t>(), out.cast::<$o>());
             for i in 0..n {
@@ -133,6 +134,7 @@ macro_rules! each1 {
 /// A plain loop over two operands.
 macro_rules! each2 {
     ($t:ty => $o:ty, |$x:ident, $y:ident| $e:expr) => {{
+        // SAFETY: the promise is that of `Code::run`.
         unsafe fn f(_: Isa, x: Source, y: Source, out: *mut u8, n: usize) {
             let (px, py, out) = (x.ptr.cast::<$t>(), y.ptr.cast::<$t>(), out.cast::<$o>());
             // SAFETY: the callers of `Code::run` promise the memory.

@@ -15,7 +15,7 @@ pub(super) const fn block_of<T, O>() -> usize {
     64 / if operand > result { operand } else { result }
 }
 
-/// A function of the elements at one place, or at two.
+/// A function of the elements at one place, or at two. Its callers promise what those of [`Code::run`](super::instr::Code::run) do.
 pub(super) type F1 = unsafe fn(isa: Isa, x: Source, out: *mut u8, n: usize);
 pub(super) type F2 = unsafe fn(isa: Isa, x: Source, y: Source, out: *mut u8, n: usize);
 
@@ -48,6 +48,7 @@ macro_rules! map1 {
                 }
             }
         }
+        // SAFETY: the promise is that of `Code::run`.
         unsafe fn f(isa: Isa, x: Source, out: *mut u8, n: usize) {
             isa.run(Loop(x.ptr.cast(), out.cast(), n));
         }
@@ -96,6 +97,7 @@ macro_rules! map2 {
                 }
             }
         }
+        // SAFETY: the promise is that of `Code::run`.
         unsafe fn f(isa: Isa, x: Source, y: Source, out: *mut u8, n: usize) {
             isa.run(Loop(x, y, out.cast(), n));
         }
