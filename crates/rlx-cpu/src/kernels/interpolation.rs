@@ -14,6 +14,7 @@ use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::isa::Kernel;
 use crate::layout::At;
 use crate::simd::{LANES, Simd};
+use crate::window::copy_every;
 
 /// An interpolation in a region, by the region's inputs.
 #[derive(Debug, Clone, Copy)]
@@ -166,21 +167,32 @@ impl StepKernel for Interpolation {
             let list = |p: *mut u32| std::slice::from_raw_parts(p.cast_const(), count);
             (list(places[0]), list(places[1]), std::slice::from_raw_parts(steps.cast_const(), count))
         };
+        let places = [first, second];
+        let every = if plan.len == 1 { places.map(distance) } else { [None; 2] };
         let (x, out, isa) = (cx.shared::<f32>(plan.table), cx.shared::<f32>(plan.out), cx.isa);
         let tasks = if plan.len == 1 { plan.blocks } else { plan.blocks * count };
         cx.parallel(plan.worth, tasks, &|range, scratch| {
             let scratch = scratch.cast::<f32>();
             let (x, out) = (x.get().cast_const(), out.get());
-            isa.run(Slices { plan: &plan, places: [first, second], steps, x, out, range, scratch });
+            isa.run(Slices { plan: &plan, places, every, steps, x, out, range, scratch });
         });
         Ok(())
     }
+}
+
+/// The distance between neighbours of the list where that is the same everywhere: by halving an image, every other pixel is picked.
+fn distance(list: &[u32]) -> Option<usize> {
+    let &[first, second, ..] = list else { return None };
+    let step = second.checked_sub(first).filter(|&step| step > 0)?;
+    list.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(step)).then_some(step as usize)
 }
 
 /// Some slices of the result, or lines of slices of one element.
 struct Slices<'a> {
     plan: &'a Plan,
     places: [&'a [u32]; 2],
+    /// See [`distance`].
+    every: [Option<usize>; 2],
     steps: &'a [f32],
     x: *const f32,
     out: *mut f32,
@@ -221,13 +233,16 @@ impl Slices<'_> {
     /// The line of the table must be readable, that of the result writable, and the scratch have room for two lines of the result.
     #[inline(always)]
     unsafe fn line<S: Simd>(&self, s: S, x: *const f32, out: *mut f32) {
-        let count = self.plan.count;
+        let (count, size) = (self.plan.count, size_of::<f32>());
         let (a, b) = (self.scratch, self.scratch.wrapping_add(count));
         // SAFETY: the caller's promise.
         unsafe {
-            let size = size_of::<f32>();
-            pick(x.cast(), size as isize, self.places[0], a.cast(), size);
-            pick(x.cast(), size as isize, self.places[1], b.cast(), size);
+            for ((list, every), to) in self.places.iter().zip(self.every).zip([a, b]) {
+                match every {
+                    Some(step) => copy_every(s, x.wrapping_add(list[0] as usize), step, to, count),
+                    None => pick(x.cast(), size as isize, list, to.cast(), size),
+                }
+            }
             for at in (0..count).step_by(LANES) {
                 let n = LANES.min(count - at);
                 let step = s.load_upto(self.steps.as_ptr().add(at), n);

@@ -267,7 +267,7 @@ impl<T: Lanes> Lines<'_, T> {
             }
             // SAFETY: the caller's promise; what was joined is a line.
             unsafe {
-                self.deal(joined.cast_const(), line);
+                self.deal(simd, joined.cast_const(), line);
                 for x in (0..s.out[1]).step_by(LANES) {
                     let acc = self.join(simd, line.wrapping_add(x).cast_const(), simd.splat(T::LOWEST));
                     T::store(simd, self.to.wrapping_add(i * s.out[1] + x), LANES.min(s.out[1] - x), acc);
@@ -318,16 +318,17 @@ impl<T: Lanes> Lines<'_, T> {
     unsafe fn join<S: Simd>(&self, simd: S, line: *const f32, mut acc: S::F) -> S::F {
         let Of { pool, block, .. } = self.of;
         let (step, dilation) = (pool.stride[1], pool.dilation[1]);
-        let (next, place) = (dilation % step, dilation / step);
-        let (mut rest, mut at) = (0, 0);
-        for _ in 0..pool.kernel[1] {
+        for k in 0..pool.kernel[1] {
+            let column = k * dilation;
+            // Divisors that are known are no divisions.
+            let at = match step {
+                1 => column,
+                2 => column % 2 * block.columns + column / 2,
+                _ => column % step * block.columns + column / step,
+            };
             // SAFETY: the caller's promise: all that whole vectors read is there.
-            let v = unsafe { simd.load(line.wrapping_add(rest * block.columns + at)) };
+            let v = unsafe { simd.load(line.wrapping_add(at)) };
             acc = if pool.largest { simd.max(v, acc) } else { simd.add(acc, v) };
-            (rest, at) = (rest + next, at + place);
-            if rest >= step {
-                (rest, at) = (rest - step, at + 1);
-            }
         }
         acc
     }
@@ -369,7 +370,7 @@ impl<T: Lanes> Lines<'_, T> {
             wide = line.cast_const();
         }
         // SAFETY: the caller's promise.
-        unsafe { self.deal(wide, to) };
+        unsafe { self.deal(simd, wide, to) };
     }
 
     /// Deals out the columns of a line of the image to where windows read them, with the border of the line.
@@ -377,14 +378,14 @@ impl<T: Lanes> Lines<'_, T> {
     /// # Safety
     /// The line must be readable, and a line of scratch.
     #[inline(always)]
-    unsafe fn deal(&self, line: *const f32, to: *mut f32) {
+    unsafe fn deal<S: Simd>(&self, simd: S, line: *const f32, to: *mut f32) {
         let Of { pool, s, block, .. } = self.of;
         let border = if pool.largest { T::LOWEST } else { 0.0 };
         for rest in 0..pool.stride[1] {
             // SAFETY: the caller's promise: a line of scratch, and columns of the image.
             unsafe {
                 let to = std::slice::from_raw_parts_mut(to.add(rest * block.columns), block.columns);
-                deal_columns(line, s.size[1], (pool.stride[1], pool.before[1]), rest, border, to);
+                deal_columns(simd, line, s.size[1], (pool.stride[1], pool.before[1]), rest, border, to);
             }
         }
     }

@@ -90,6 +90,22 @@ unsafe fn zip8(a: __m256, b: __m256) -> F {
     }
 }
 
+/// Every other lane of the sixteen, from the first on and from the second on.
+///
+/// # Safety
+/// The processor must have AVX2.
+#[inline(always)]
+unsafe fn unzip8(x: F) -> (__m256, __m256) {
+    // SAFETY: the caller's promise; no memory is touched.
+    unsafe {
+        let even = _mm256_shuffle_ps::<0b10_00_10_00>(x.0, x.1);
+        let odd = _mm256_shuffle_ps::<0b11_01_11_01>(x.0, x.1);
+        // The halves hold two numbers of each operand: 0 0 1 1 becomes 0 1 0 1.
+        let in_order = |x| _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(x)));
+        (in_order(even), in_order(odd))
+    }
+}
+
 impl Lanes for Avx2 {
     type F = F;
     type I = I;
@@ -223,6 +239,12 @@ impl Simd for Avx2 {
     fn zip(self, a: F, b: F) -> (F, F) {
         // SAFETY: the token proves the features.
         unsafe { (zip8(a.0, b.0), zip8(a.1, b.1)) }
+    }
+    #[inline(always)]
+    fn unzip(self, a: F, b: F) -> (F, F) {
+        // SAFETY: the token proves the features.
+        let ((a_even, a_odd), (b_even, b_odd)) = unsafe { (unzip8(a), unzip8(b)) };
+        (Pair(a_even, b_even), Pair(a_odd, b_odd))
     }
     #[inline(always)]
     fn permute(self, a: F, from: I) -> F {

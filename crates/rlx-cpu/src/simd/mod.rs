@@ -85,6 +85,17 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     fn to_array(self, a: Self::F) -> [f32; LANES];
     /// The lanes of both in turn, `a₀ b₀ a₁ b₁ …`: the first sixteen of them, and the others.
     fn zip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// Every other lane of `a` and then of `b`, from the first on and from the second on: [`zip`](Simd::zip) undone.
+    #[inline(always)]
+    fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let (a, b) = (self.to_array(a), self.to_array(b));
+        let (mut even, mut odd) = ([0.0; LANES], [0.0; LANES]);
+        for i in 0..LANES / 2 {
+            (even[i], odd[i]) = (a[2 * i], a[2 * i + 1]);
+            (even[i + LANES / 2], odd[i + LANES / 2]) = (b[2 * i], b[2 * i + 1]);
+        }
+        (self.from_array(&even), self.from_array(&odd))
+    }
     /// Whether [`permute`](Simd::permute) takes any of the sixteen lanes.
     const PERMUTES_ALL: bool = false;
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::isa::{Isa, Kernel};
 use crate::testing::Rng;
 
-const COUNT: usize = 34;
+const COUNT: usize = 36;
 
 /// Each operation once; the results as bits.
 struct AllOps<'a> {
@@ -54,6 +54,8 @@ impl Kernel for AllOps<'_> {
             flag((s.sum(s.round(small)) as i32) as u16),
             lanes(s.zip(a, b).0),
             lanes(s.zip(a, b).1),
+            lanes(s.unzip(a, b).0),
+            lanes(s.unzip(a, b).1),
             lanes(s.permute(a, s.add_i(s.and_i(s.iota(), s.splat_i(!3)), s.splat_i(2)))),
             lanes(s.permute(a, s.xor_i(s.iota(), s.splat_i(5)))),
         ]

@@ -235,7 +235,7 @@ impl Kernel for Tasks<'_> {
             // SAFETY: `Direct::run`'s promises.
             unsafe {
                 if copied != Some(block) {
-                    part.copy();
+                    part.copy(s);
                 }
                 part.compute(s);
             }
@@ -262,7 +262,7 @@ impl Part<'_> {
     /// # Safety
     /// As [`Direct::run`].
     #[inline(always)]
-    unsafe fn copy(&self) {
+    unsafe fn copy<S: Simd>(&self, s: S) {
         let d = self.direct;
         let (w, columns) = (&d.windows, d.columns);
         let (step, [height, width], [top, left]) = (w.stride[1], w.size, w.pad);
@@ -281,7 +281,7 @@ impl Part<'_> {
                             continue;
                         }
                         let line = self.of.x.wrapping_add(plane + y * width);
-                        deal_columns(line, width, (step, left), rest, 0.0, to);
+                        deal_columns(s, line, width, (step, left), rest, 0.0, to);
                     }
                 }
             }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::math::{self, Light, Unary};
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
 /// Where the windows of a batch of NHWC images lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,13 +178,37 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     }
 }
 
+/// Copies `count` elements that are `step` apart to neighbours.
+///
+/// # Safety
+/// All must be readable, and writable there; they must not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy_every<S: Simd>(s: S, from: *const f32, step: usize, to: *mut f32, count: usize) {
+    // SAFETY: the caller's promise; the element behind the last one that is taken, with which two vectors end, is not read.
+    unsafe {
+        if step == 2 {
+            for i in (0..count).step_by(LANES) {
+                let (from, left) = (from.wrapping_add(2 * i), count - i);
+                let [a, b] = [LANES.min(2 * left - 1), LANES.min((2 * left - 1).saturating_sub(LANES))];
+                let pairs = (s.load_upto(from, a), s.load_upto(from.wrapping_add(LANES), b));
+                s.store_upto(to.wrapping_add(i), LANES.min(left), s.unzip(pairs.0, pairs.1).0);
+            }
+            return;
+        }
+        for i in 0..count {
+            *to.wrapping_add(i) = *from.wrapping_add(i * step);
+        }
+    }
+}
+
 /// Every `step`-th column of a line of `width` with a border of `left` columns in front, from column `rest` on, beside each other; `border` where the line
 /// has none. Windows a step apart then read neighbours.
 ///
 /// # Safety
 /// The line must be readable, and must not overlap `to`.
 #[inline(always)]
-pub(crate) unsafe fn deal_columns(
+pub(crate) unsafe fn deal_columns<S: Simd>(
+    s: S,
     line: *const f32,
     width: usize,
     (step, left): (usize, usize),
@@ -206,17 +230,7 @@ pub(crate) unsafe fn deal_columns(
     unsafe {
         match step {
             1 => std::ptr::copy_nonoverlapping(from, inside.as_mut_ptr(), inside.len()),
-            // A number that is known, for which compilers have vectors.
-            2 => {
-                for (i, to) in inside.iter_mut().enumerate() {
-                    *to = *from.wrapping_add(2 * i);
-                }
-            }
-            _ => {
-                for (i, to) in inside.iter_mut().enumerate() {
-                    *to = *from.wrapping_add(step * i);
-                }
-            }
+            _ => copy_every(s, from, step, inside.as_mut_ptr(), inside.len()),
         }
     }
     to[..start].fill(border);
@@ -227,7 +241,6 @@ pub(crate) unsafe fn deal_columns(
 mod tests {
     use super::*;
     use crate::math::Function;
-    use crate::simd::LANES;
     use crate::testing::{Rng, assert_close};
 
     /// A function and its meaning in f64.

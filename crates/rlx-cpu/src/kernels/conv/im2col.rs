@@ -15,6 +15,7 @@ use crate::gemm::{Ahead, Bias, Gemm, PANEL, PackedColumns};
 use crate::isa::Kernel;
 use crate::kernels::{RunCx, Shared};
 use crate::simd::{LANES, Simd};
+use crate::window::copy_every;
 
 /// Bytes of the panels that are copied at a time.
 const BLOCK: usize = 256 << 10;
@@ -405,17 +406,7 @@ unsafe fn copy<S: Simd>(s: S, from: *const f32, step: usize, to: *mut f32, count
                     s.store_upto(to.add(i), lanes, s.load_upto(from.add(i), lanes));
                 }
             }
-            // A number that is known, for which compilers have vectors.
-            (2, _) => {
-                for i in 0..count {
-                    *to.add(i) = *from.add(2 * i);
-                }
-            }
-            _ => {
-                for i in 0..count {
-                    *to.add(i) = *from.add(i * step);
-                }
-            }
+            _ => copy_every(s, from, step, to, count),
         }
     }
 }
