@@ -91,6 +91,36 @@ fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads
 }
 
 #[test]
+fn long_lines_are_computed_in_pieces() {
+    // Image and groups, channels and filters of each, kernel, stride, padding: more of a line than a task copies.
+    let cases: [(&[usize], [usize; 3], &[usize], usize, usize); 6] = [
+        (&[9000], [1, 20, 3], &[3], 1, 1),
+        (&[9001], [1, 20, 9], &[4], 2, 2),
+        (&[14_000], [1, 13, 2], &[5], 3, 7),
+        (&[20_000], [3, 1, 1], &[7], 1, 3),
+        (&[3, 4500], [2, 17, 2], &[3, 3], 1, 1),
+        (&[2, 7001], [2, 1, 1], &[2, 5], 2, 2),
+    ];
+    for (size, [groups, channels, filters], kernel, stride, pad) in cases {
+        let mut graph = Graph::new("lines");
+        let shape = |front: [usize; 2], rest: &[usize]| Shape::new(&[&front, rest].concat(), DType::F32);
+        let x = graph.input("x", shape([1, groups * channels], size));
+        let w = graph.param("w", shape([groups * filters, channels], kernel));
+        let op = Op::Conv {
+            strides: vec![stride; size.len()],
+            pads: vec![pad; 2 * size.len()],
+            dilations: vec![1; size.len()],
+            groups,
+            format: DataFormat::ChannelsFirst,
+        };
+        let y = graph.try_add(op, &[x, w]).unwrap();
+        let y = graph.try_add(Op::Activation(Activation::Gelu), &[y]).unwrap();
+        graph.set_outputs(vec![y]);
+        check(&graph, &random_bindings(&graph, &DimBinding::new(), 5));
+    }
+}
+
+#[test]
 fn planes_are_neither_copied_before_nor_behind() {
     let (_, backend) = backends().pop().unwrap();
     // The kernel's size, and groups.

@@ -1,7 +1,7 @@
 //! Direct convolution from planes to planes (NCHW): vectors run along the lines of the result, so it does not matter how many channels and
 //! filters a group has, and nothing is transposed.
 //!
-//! A task is some lines of the result of one group of an image, and of few lines some of the filters. The lines that it reads are copied into scratch with their border; with a step of
+//! A task is some lines of the result of one group of an image, or a piece of long ones, and of few lines some of the filters. The lines that it reads are copied into scratch with their border; with a step of
 //! two, even columns first and odd ones behind them, so what sixteen neighbouring positions read is sixteen neighbours whatever the step is. A tile is
 //! some filters of some vectors of positions: for F·N multiply-adds, N vectors are loaded and F weights. Where a channel has one filter
 //! (depthwise), a tile is some lines instead (`lines`).
@@ -73,6 +73,8 @@ pub(crate) struct Direct {
     /// Lines of the result in a task, and what they read.
     lines: usize,
     reads: usize,
+    /// Positions of a line in a task.
+    width: usize,
     /// Tasks that share the filters of the same lines.
     parts: usize,
     /// Columns of a line of scratch that are a multiple of the step apart: those lie beside each other.
@@ -114,24 +116,13 @@ impl Direct {
         let w = &windows;
         let groups = inputs.checked_div(group)?;
         let filters = w.channels.checked_div(groups)?;
-        let step = w.stride[1];
-        let columns = w.out[1].next_multiple_of(LANES) + w.kernel[1].saturating_sub(1) * w.dilation[1] / step;
-        let line = columns * step;
-        let reach = w.kernel[0].saturating_sub(1) * w.dilation[0] + 1;
-        // As many lines as fit, or those of a few tasks where each reads little more than it writes.
         let by_lines = [group, filters] == [1, 1];
-        let (block, least) =
-            if by_lines { (BLOCK_OF_CHANNEL, reach.max(lines::LINES)) } else { (BLOCK, reach) };
-        let fitting =
-            (block / (group * line * size_of::<f32>()).max(1)).saturating_sub(reach) / w.stride[0] + 1;
-        let share = w.out[0].div_ceil(FEWEST.div_ceil((w.images * groups).max(1))).max(2 * reach);
-        let whole = LEAST.div_ceil(w.out[1].div_ceil(LANES).max(1));
-        let mut lines = fitting.max(least).min(share).max(whole).min(w.out[0]).max(1);
-        if by_lines && lines > lines::LINES && lines < w.out[0] {
-            lines -= lines % lines::LINES;
-        }
-        let reads = (lines - 1) * w.stride[0] + reach;
-        let blocks = w.out[0].div_ceil(lines).saturating_mul(w.images).saturating_mul(groups).max(1);
+        let [lines, reads, width] = share(w, group, groups, by_lines);
+        let step = w.stride[1];
+        let columns = columns(w, width);
+        let line = columns * step;
+        let pieces = w.out[0].div_ceil(lines) * w.out[1].div_ceil(width);
+        let blocks = pieces.saturating_mul(w.images).saturating_mul(groups).max(1);
         let parts = FEWEST.div_ceil(blocks).min(filters.div_ceil(FILTERS)).max(1);
         let each = |count: usize, of: &dyn Fn(usize) -> usize, step: isize| -> Vec<[isize; 2]> {
             (0..count).map(|i| [of(i) as isize, i as isize * step]).collect()
@@ -161,6 +152,7 @@ impl Direct {
             weights,
             lines,
             reads,
+            width,
             parts,
             columns,
             loops,
@@ -178,7 +170,15 @@ impl Direct {
 
     /// How many tasks there are.
     pub(crate) fn tasks(&self) -> usize {
-        self.windows.images * self.groups * self.windows.out[0].div_ceil(self.lines) * self.parts
+        let [down, right] = self.pieces();
+        self.windows.images * self.groups * down * right * self.parts
+    }
+
+    /// Into how many pieces a plane of the result is divided.
+    #[inline(always)]
+    fn pieces(&self) -> [usize; 2] {
+        let [height, width] = self.windows.out;
+        [height.div_ceil(self.lines), width.div_ceil(self.width)]
     }
 
     /// Computes some of the tasks.
@@ -205,6 +205,36 @@ impl Direct {
     }
 }
 
+/// Columns of a line that so many neighbouring positions read, those a multiple of the step apart.
+fn columns(w: &Windows, positions: usize) -> usize {
+    positions.next_multiple_of(LANES) + w.kernel[1].saturating_sub(1) * w.dilation[1] / w.stride[1]
+}
+
+/// Lines of a task, the lines that these read, and positions of a line.
+fn share(w: &Windows, group: usize, groups: usize, by_lines: bool) -> [usize; 3] {
+    let reach = w.kernel[0].saturating_sub(1) * w.dilation[0] + 1;
+    let (block, least) = if by_lines { (BLOCK_OF_CHANNEL, reach.max(lines::LINES)) } else { (BLOCK, reach) };
+    let of_line = |positions: usize| (group * columns(w, positions) * w.stride[1] * size_of::<f32>()).max(1);
+    // As many lines as fit, or those of a few tasks where each reads little more than it writes.
+    let fitting = (block / of_line(w.out[1])).saturating_sub(reach) / w.stride[0] + 1;
+    let share = w.out[0].div_ceil(FEWEST.div_ceil((w.images * groups).max(1))).max(2 * reach);
+    let whole = LEAST.div_ceil(w.out[1].div_ceil(LANES).max(1));
+    let mut lines = fitting.max(least).min(share).max(whole).min(w.out[0]).max(1);
+    if by_lines && lines > lines::LINES && lines < w.out[0] {
+        lines -= lines % lines::LINES;
+    }
+    let reads = (lines - 1) * w.stride[0] + reach;
+    // Of lines that are still too long, pieces, but not for tiles of lines.
+    let bytes = reads * of_line(w.out[1]);
+    let width = match by_lines && lines >= lines::LINES {
+        false if bytes > 2 * block => {
+            (block / (reads * of_line(LANES)) * LANES).next_multiple_of(LEAST * LANES).min(w.out[1])
+        }
+        _ => w.out[1],
+    };
+    [lines, reads, width.max(1)]
+}
+
 struct Tasks<'a> {
     direct: &'a Direct,
     of: &'a Operands,
@@ -219,19 +249,19 @@ impl Kernel for Tasks<'_> {
     fn run<S: Simd>(self, s: S) {
         let Tasks { direct, of, tasks, scratch } = self;
         let w = &direct.windows;
-        let blocks = w.out[0].div_ceil(direct.lines);
+        let [down, right] = direct.pieces();
         let sets = direct.filters.div_ceil(FILTERS);
         let mut copied = None;
         for task in tasks {
             let (block, number) = (task / direct.parts, task % direct.parts);
-            let (image, group, first) = (
-                block / blocks / direct.groups,
-                block / blocks % direct.groups,
-                block % blocks * direct.lines,
-            );
-            let lines = first..w.out[0].min(first + direct.lines);
+            let (plane, piece) = (block / (down * right), block % (down * right));
+            let (image, group) = (plane / direct.groups, plane % direct.groups);
+            let (line, column) = (piece / right * direct.lines, piece % right * direct.width);
+            let lines = line..w.out[0].min(line + direct.lines);
+            let columns = column..w.out[1].min(column + direct.width);
             let at = |part: usize| direct.filters.min(part * sets / direct.parts * FILTERS);
-            let part = Part { direct, of, image, group, lines, filters: at(number)..at(number + 1), scratch };
+            let filters = at(number)..at(number + 1);
+            let part = Part { direct, of, image, group, lines, columns, filters, scratch };
             // SAFETY: `Direct::run`'s promises.
             unsafe {
                 if copied != Some(block) {
@@ -251,6 +281,8 @@ struct Part<'a> {
     image: usize,
     group: usize,
     lines: Range<usize>,
+    /// Positions of each line.
+    columns: Range<usize>,
     /// Those of the group that it computes.
     filters: Range<usize>,
     scratch: *mut f32,
@@ -266,6 +298,9 @@ impl Part<'_> {
         let d = self.direct;
         let (w, columns) = (&d.windows, d.columns);
         let (step, [height, width], [top, left]) = (w.stride[1], w.size, w.pad);
+        // The image's columns in front of the piece, and what of the border is in it.
+        let skipped = (self.columns.start * step).saturating_sub(left).min(width);
+        let left = left.saturating_sub(self.columns.start * step);
         for channel in 0..d.group {
             let plane = self.image * d.x[0] + (self.group * d.group + channel) * d.x[1];
             for line in 0..d.reads {
@@ -280,8 +315,8 @@ impl Part<'_> {
                             to.fill(0.0);
                             continue;
                         }
-                        let line = self.of.x.wrapping_add(plane + y * width);
-                        deal_columns(s, line, width, (step, left), rest, 0.0, to);
+                        let line = self.of.x.wrapping_add(plane + y * width + skipped);
+                        deal_columns(s, line, width - skipped, (step, left), rest, 0.0, to);
                     }
                 }
             }
@@ -328,7 +363,8 @@ impl Part<'_> {
     #[inline(always)]
     unsafe fn tiles<S: Simd, const F: usize, const N: usize>(&self, s: S, filter: usize) -> usize {
         let (d, w) = (self.direct, &self.direct.windows);
-        let vectors = w.out[1].div_ceil(LANES);
+        let width = self.columns.len();
+        let vectors = width.div_ceil(LANES);
         let all = self.lines.len() * vectors;
         let first = self.group * d.filters + filter;
         let mut weights = [std::ptr::null(); F];
@@ -344,7 +380,7 @@ impl Part<'_> {
             for i in 0..N {
                 tile.x[i] = from.wrapping_add(vector * LANES);
                 tile.to[i] = to + vector * LANES;
-                tile.lanes[i] = LANES.min(w.out[1] - vector * LANES);
+                tile.lanes[i] = LANES.min(width - vector * LANES);
                 if vector + 1 < vectors {
                     vector += 1;
                 } else if line + 1 < self.lines.len() {
@@ -362,19 +398,28 @@ impl Part<'_> {
     #[inline(always)]
     fn apply<S: Simd>(&self, s: S, first: usize, filters: usize) {
         let Some(op) = self.of.activation.filter(|&op| Light::of(op).is_none()) else { return };
-        let len = self.lines.len() * self.direct.windows.out[1];
+        let width = self.columns.len();
+        // Whole lines follow each other.
+        let (runs, len) = match width == self.direct.windows.out[1] {
+            true => (1, self.lines.len() * width),
+            false => (self.lines.len(), width),
+        };
         for filter in first..first + filters {
-            let at = self.result(filter, self.lines.start);
-            // SAFETY: the lines of the filter's plane were written just now.
-            unsafe { math::apply_within(s, op, at, at, len) };
+            for line in self.lines.clone().take(runs) {
+                let at = self.result(filter, line);
+                // SAFETY: the task's positions of the filter's plane were written just now.
+                unsafe { math::apply_within(s, op, at, at, len) };
+            }
         }
     }
 
-    /// Where a line of a filter's plane is.
+    /// Where its positions of a line of a filter's plane are.
     #[inline(always)]
     fn result(&self, filter: usize, line: usize) -> *mut f32 {
         let d = self.direct;
-        self.of.y.wrapping_add(self.image * d.y[0] + filter * d.y[1] + line * d.windows.out[1])
+        self.of.y.wrapping_add(
+            self.image * d.y[0] + filter * d.y[1] + line * d.windows.out[1] + self.columns.start,
+        )
     }
 }
 
