@@ -179,6 +179,49 @@ fn running_results_side_by_side() {
 }
 
 #[test]
+fn rows_are_reduced_in_every_type() {
+    use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    let g = &mut Gen::new(8);
+    for dtype in [F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool] {
+        let ops: &[ReduceOp] = match dtype {
+            Bool => &[ReduceOp::Max, ReduceOp::Min],
+            _ => &[ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min],
+        };
+        for &op in ops {
+            for (dims, axes) in [
+                (vec![3, 1], vec![1]),
+                (vec![2, 31], vec![1]),
+                (vec![3, 100], vec![1]),
+                (vec![2, 5, 13], vec![1, 2]),
+            ] {
+                let x = g.value(dtype, &dims, 0.5..1.5);
+                one("rows", Op::Reduce { op, axes: axes.clone(), keep_dim: false }, &[x]);
+            }
+            let x = g.value(dtype, &[64, 70], 0.5..1.5);
+            check("rows of a view", x, |g, x| {
+                let part = slice(&[0, 3], &[2, 1], &[64, 68]);
+                let part = g.try_add(part, &[x]).unwrap();
+                vec![g.try_add(Op::Reduce { op, axes: vec![1], keep_dim: true }, &[part]).unwrap()]
+            });
+        }
+    }
+}
+
+#[test]
+fn long_rows_are_reduced_in_pieces() {
+    let g = &mut Gen::new(9);
+    for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min] {
+        for dims in [vec![1, 131_073], vec![2, 200_001], vec![15, 98_305]] {
+            let x = g.value(DType::F32, &dims, 0.5..1.5);
+            one("long rows", Op::Reduce { op, axes: vec![1], keep_dim: true }, std::slice::from_ref(&x));
+            if dims[0] == 1 {
+                one("all there is", Op::Reduce { op, axes: vec![0, 1], keep_dim: false }, &[x]);
+            }
+        }
+    }
+}
+
+#[test]
 fn softmax_along_other_axes_than_the_innermost() {
     let g = &mut Gen::new(13);
     for dtype in [DType::F32, DType::F16] {

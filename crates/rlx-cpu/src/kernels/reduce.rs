@@ -1,4 +1,5 @@
-//! Reductions over any axes: rows and columns of f32 and 16-bit floats by the vector kernels, other columns side by side, the rest one by one.
+//! Reductions over any axes: rows and columns of f32 and 16-bit floats by the vector kernels, other rows in loops that are compiled for each
+//! instruction set, other columns side by side, the rest one by one.
 
 use half::{bf16, f16};
 use rlx_ir::op::ReduceOp;
@@ -6,13 +7,27 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::matmul::is_packed;
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
+use super::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type,
+};
 use crate::gemm::Packed;
+use crate::isa::Kernel;
 use crate::layout::{At, Layout, collapse};
 use crate::rows::{self, Columns, Reduction, Rows};
+use crate::simd::Simd;
 
 /// Columns that are reduced side by side.
 const BLOCK: usize = 128;
+
+/// Partial results of a row that take turns, so that they are computed in vectors.
+const CHAINS: usize = 16;
+
+/// Elements of a piece of a row, where a row is [`FEWEST`] of them or more and there are too few rows for all threads.
+const PIECE: usize = 32 << 10;
+
+/// Pieces of a row at least, and of more rows none is cut.
+const FEWEST: usize = 4;
+const MANY_ROWS: usize = 16;
 
 /// Whether there is a reduction of this element type.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -85,12 +100,17 @@ impl StepKernel for Reduce {
         let fast = self.as_rows().or(self.as_columns()).is_some();
         let nanos = x.layout.elements() as f64 * if fast { 0.06 } else { 0.7 };
         self.worth = nanos > WORTH_NANOS;
-        Ok(Needs::time(nanos))
+        let partial = self.pieces().map_or(0, |pieces| self.kept[0].elements() * pieces);
+        Ok(Needs { shared_scratch: partial * size_of::<f32>(), ..Needs::time(nanos) })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         // SAFETY: the caller's promise; the types are those of the operands.
         unsafe {
+            if let (Some(how), Some(pieces)) = (self.as_rows(), self.pieces()) {
+                self.rows_in_pieces(cx, how, pieces);
+                return Ok(());
+            }
             if let Some(how) = self.as_rows() {
                 packed_type!(self.dtype, T => self.rows::<T>(cx, how), _ => {});
                 return Ok(());
@@ -186,9 +206,65 @@ impl Reduce {
         });
     }
 
-    /// Blocks of neighbouring results at a time, so that the input is read along its lines.
+    /// How many pieces each row is cut into, where rows of f32 are long and few.
+    fn pieces(&self) -> Option<usize> {
+        let (rows, pieces) = (self.kept[0].elements(), self.reduced.elements().div_ceil(PIECE));
+        (self.dtype == DType::F32 && self.as_rows().is_some() && rows < MANY_ROWS && pieces >= FEWEST)
+            .then_some(pieces)
+    }
+
+    /// As [`Reduce::rows`]: pieces of all rows, and then what those gave.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of f32, and the shared scratch have room for a number of each piece.
+    unsafe fn rows_in_pieces(&self, cx: &mut RunCx<'_, '_>, how: Reduction, pieces: usize) {
+        let ([y, x], columns, isa) = (self.kept, self.reduced.elements(), cx.isa);
+        let (from, to) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to));
+        let partial = Shared::new(cx.shared_scratch.cast::<f32>());
+        let part = if how == Reduction::Mean { Reduction::Sum } else { how };
+        cx.parallel(self.worth, y.elements() * pieces, &|range, _| {
+            for piece in range {
+                let (row, start) = (piece / pieces, piece % pieces * PIECE);
+                let x = from.get().wrapping_offset(x.at(row)).wrapping_add(start).cast_const();
+                let one = Rows { x, step: 0, rows: 1, columns: PIECE.min(columns - start) };
+                // SAFETY: the views are within their buffers; each number of the scratch is written once.
+                unsafe { rows::reduce_rows(isa, part, one, partial.get().wrapping_add(piece), 1) };
+            }
+        });
+        for row in 0..y.elements() {
+            let (partial, out) =
+                (partial.get().wrapping_add(row * pieces), to.get().wrapping_offset(y.at(row)));
+            let all = Rows { x: partial.cast_const(), step: 0, rows: 1, columns: pieces };
+            // SAFETY: all pieces were written, and the result is the row's own.
+            unsafe {
+                rows::reduce_rows(isa, part, all, out, 1);
+                if how == Reduction::Mean {
+                    *out /= columns as f32;
+                }
+            }
+        }
+    }
+
+    /// Row by row where rows are contiguous; else blocks of neighbouring results, so that the input is read along its lines.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`.
     unsafe fn generic<T: Element>(&self, cx: &mut RunCx<'_, '_>) {
         let [y, x] = self.kept;
+        if const { T::IN_VECTORS } && self.reduced.rank() == 1 && self.reduced.strides()[0] == 1 {
+            let (from, to, isa) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to), cx.isa);
+            let (op, count) = (self.op, self.reduced.elements());
+            return cx.parallel(self.worth, y.elements(), &|range, _| {
+                for row in range {
+                    // SAFETY: the views are within their buffers; each result is written once.
+                    unsafe {
+                        let row_at = from.get().wrapping_offset(x.at(row)).cast_const();
+                        let line = std::slice::from_raw_parts(row_at, count);
+                        to.get().wrapping_offset(y.at(row)).write(isa.run(Line { op, line }));
+                    }
+                }
+            });
+        }
         let rank = y.rank();
         let width = if rank == 0 { 1 } else { y.dims()[rank - 1] };
         let (y_step, x_step) =
@@ -222,19 +298,69 @@ impl Reduce {
     }
 }
 
-/// An element type that is reduced one by one.
-trait Element: Copy + 'static {
+/// A row of elements that becomes one.
+struct Line<'a, T> {
+    op: ReduceOp,
+    line: &'a [T],
+}
+
+impl<T: Element> Kernel for Line<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> T {
+        let Line { op, line } = self;
+        // An op that is known is a loop of its own.
+        let sum = match op {
+            ReduceOp::Prod => join_line(ReduceOp::Prod, line),
+            ReduceOp::Max => join_line(ReduceOp::Max, line),
+            ReduceOp::Min => join_line(ReduceOp::Min, line),
+            _ => join_line(ReduceOp::Sum, line),
+        };
+        T::finish(op, sum, line.len())
+    }
+}
+
+#[inline(always)]
+fn join_line<T: Element>(op: ReduceOp, line: &[T]) -> T::Sum {
+    let mut sums = [T::identity(op); CHAINS];
+    let (chunks, rest) = line.as_chunks::<CHAINS>();
+    for chunk in chunks {
+        for (sum, &x) in sums.iter_mut().zip(chunk) {
+            *sum = T::join(op, *sum, x);
+        }
+    }
+    for (sum, &x) in sums.iter_mut().zip(rest) {
+        *sum = T::join(op, *sum, x);
+    }
+    let mut half = CHAINS / 2;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] = T::merge(op, sums[i], sums[i + half]);
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// An element type that is reduced in loops.
+trait Element: Copy + Send + Sync + 'static {
+    /// Whether compilers have vectors for its loops.
+    const IN_VECTORS: bool;
     /// What partial results are kept in: wide enough not to lose anything on the way.
     type Sum: Copy;
     /// What no elements give.
     fn identity(op: ReduceOp) -> Self::Sum;
     fn join(op: ReduceOp, sum: Self::Sum, x: Self) -> Self::Sum;
+    /// Two partial results as one.
+    fn merge(op: ReduceOp, a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn finish(op: ReduceOp, sum: Self::Sum, count: usize) -> Self;
 }
 
 macro_rules! floats {
-    ($($t:ty: $widen:expr, $narrow:expr;)*) => {$(
+    ($($t:ty: $in_vectors:expr, $widen:expr, $narrow:expr;)*) => {$(
         impl Element for $t {
+            const IN_VECTORS: bool = $in_vectors;
             type Sum = f64;
             fn identity(op: ReduceOp) -> f64 {
                 match op {
@@ -246,7 +372,10 @@ macro_rules! floats {
             }
             #[inline(always)]
             fn join(op: ReduceOp, sum: f64, x: $t) -> f64 {
-                let x: f64 = $widen(x);
+                Self::merge(op, sum, $widen(x))
+            }
+            #[inline(always)]
+            fn merge(op: ReduceOp, sum: f64, x: f64) -> f64 {
                 match op {
                     ReduceOp::Prod => sum * x,
                     ReduceOp::Max => if x > sum || x.is_nan() { x } else { sum },
@@ -261,15 +390,17 @@ macro_rules! floats {
     )*};
 }
 floats! {
-    f32: f64::from, |x: f64| x as f32;
-    f64: f64::from, f64::from;
-    f16: f16::to_f64, f16::from_f64;
-    bf16: bf16::to_f64, bf16::from_f64;
+    f32: true, f64::from, |x: f64| x as f32;
+    f64: true, f64::from, f64::from;
+    f16: false, f16::to_f64, f16::from_f64;
+    bf16: false, bf16::to_f64, bf16::from_f64;
 }
 
 macro_rules! integers {
     ($($t:ty: $sum:ty;)*) => {$(
         impl Element for $t {
+            // Not of sums in 128 bits.
+            const IN_VECTORS: bool = size_of::<$sum>() <= size_of::<u64>();
             type Sum = $sum;
             fn identity(op: ReduceOp) -> $sum {
                 match op {
@@ -281,7 +412,10 @@ macro_rules! integers {
             }
             #[inline(always)]
             fn join(op: ReduceOp, sum: $sum, x: $t) -> $sum {
-                let x = x as $sum;
+                Self::merge(op, sum, x as $sum)
+            }
+            #[inline(always)]
+            fn merge(op: ReduceOp, sum: $sum, x: $sum) -> $sum {
                 match op {
                     ReduceOp::Prod => sum.wrapping_mul(x),
                     ReduceOp::Max => sum.max(x),
@@ -306,12 +440,18 @@ integers! {
 struct Truth(u8);
 
 impl Element for Truth {
+    const IN_VECTORS: bool = false;
     type Sum = bool;
     fn identity(op: ReduceOp) -> bool {
         op == ReduceOp::Min
     }
+    #[inline(always)]
     fn join(op: ReduceOp, sum: bool, x: Truth) -> bool {
-        if op == ReduceOp::Min { sum && x.0 != 0 } else { sum || x.0 != 0 }
+        Self::merge(op, sum, x.0 != 0)
+    }
+    #[inline(always)]
+    fn merge(op: ReduceOp, a: bool, b: bool) -> bool {
+        if op == ReduceOp::Min { a && b } else { a || b }
     }
     fn finish(_: ReduceOp, sum: bool, _: usize) -> Truth {
         Truth(u8::from(sum))
