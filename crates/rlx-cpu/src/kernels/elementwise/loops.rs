@@ -188,28 +188,34 @@ impl Kernel for ToI64 {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        const BLOCK: usize = block_of::<f32, i64>();
-        const BEYOND_I32: f32 = (1u64 << 31) as f32;
-        let whole = self.n - self.n % BLOCK;
-        // SAFETY: the callers of `Code::run` promise the memory; a block is within `n` elements.
+        let whole = self.n - self.n % STRETCH;
+        // SAFETY: the callers of `Code::run` promise the memory, and that the result overlaps no operand of another size; a stretch is
+        // within `n` elements.
         unsafe {
-            for i in (0..whole).step_by(BLOCK) {
-                let xs: [f32; BLOCK] = block_at(self.x.add(i));
-                let mut results = [0; BLOCK];
-                // Every instruction set converts to i32 in vectors, few to i64.
-                if xs.iter().fold(true, |all, x| all & (x.abs() < BEYOND_I32)) {
-                    for k in 0..BLOCK {
-                        results[k] = i64::from(xs[k].to_int_unchecked::<i32>());
-                    }
-                } else {
-                    saturated(&xs, &mut results);
-                }
-                self.out.add(i).cast::<[i64; BLOCK]>().write(results);
+            for i in (0..whole).step_by(STRETCH) {
+                to_i64_stretch(&*self.x.add(i).cast(), &mut *self.out.add(i).cast());
             }
             for i in whole..self.n {
                 *self.out.add(i) = *self.x.add(i) as i64;
             }
         }
+    }
+}
+
+/// Elements that are looked at together, and then converted together.
+const STRETCH: usize = 64;
+
+#[inline(always)]
+fn to_i64_stretch(xs: &[f32; STRETCH], results: &mut [i64; STRETCH]) {
+    const BEYOND_I32: f32 = (1u64 << 31) as f32;
+    // Every instruction set converts to i32 in vectors, few to i64.
+    if xs.iter().fold(true, |all, x| all & (x.abs() < BEYOND_I32)) {
+        for (result, x) in results.iter_mut().zip(xs) {
+            // SAFETY: the number is within the range of an i32, and so none of those that are not.
+            *result = i64::from(unsafe { x.to_int_unchecked::<i32>() });
+        }
+    } else {
+        saturated(xs, results);
     }
 }
 
