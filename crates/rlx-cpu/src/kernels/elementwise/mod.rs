@@ -49,8 +49,14 @@ const SLOTS_BYTES: usize = 8 << 10;
 /// There are at least so many tiles that are longer.
 const TILES: usize = 64;
 
-/// Rows at least this long are walked row by row.
+/// Rows shorter than this are not walked row by row.
 const LONG_ROW: usize = 64;
+
+/// Nanoseconds that a row takes besides its elements if it is a tile of its own: for itself, for each operand and for each instruction.
+const ROW: [f64; 3] = [8.0, 4.0, 10.0];
+
+/// Nanoseconds that a row of an operand takes to be copied to a tile: for itself and for each element.
+const COPY: [f64; 2] = [5.0, 0.08];
 
 /// Whether there is code for a node.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -240,13 +246,14 @@ impl Elementwise {
         if let Some(joined) = self.rows_of_a_tile() {
             return self.join_rows(joined);
         }
-        self.by_row = self.rows <= 1 || self.inner >= LONG_ROW;
-        let (length, outer) =
-            if self.by_row { (self.inner, rank.saturating_sub(1)) } else { (elements, rank) };
         let outer_stride = |l: &Layout| if rank < 2 { 0 } else { l.strides()[rank - 2] };
         let transposed = |l: &Layout| outer_stride(l) == 1 && l.strides()[rank - 1].abs() > 1;
         let inputs = self.outputs.len();
-        let panels = self.by_row && self.layouts[inputs..].iter().any(transposed);
+        let turned = self.layouts[inputs..].iter().any(transposed);
+        self.by_row = self.rows <= 1 || self.inner >= LONG_ROW && (turned || self.rows_are_worth_it());
+        let (length, outer) =
+            if self.by_row { (self.inner, rank.saturating_sub(1)) } else { (elements, rank) };
+        let panels = self.by_row && turned;
         self.height = if panels { space.dims()[rank - 2] } else { 0 };
         let most = if panels { PANEL_TILE } else { self.longest_tile(length, elements) };
         self.pieces = length.div_ceil(most);
@@ -275,6 +282,16 @@ impl Elementwise {
                 walk.layout.push(self.inner, inner);
             }
         }
+    }
+
+    /// Whether what a row takes besides its elements is less than what it takes to copy its operands, so that a tile may be of several rows.
+    fn rows_are_worth_it(&self) -> bool {
+        let same = |l: &Layout| l.strides().iter().all(|&s| s == 0);
+        let copied = self.layouts.iter().filter(|l| !l.is_dense() && !same(l)).count() as f64;
+        let [row, operand, instruction] = ROW;
+        let by_row =
+            row + operand * self.layouts.len() as f64 + instruction * self.program.instrs.len() as f64;
+        by_row <= copied * (COPY[0] + COPY[1] * self.inner as f64)
     }
 
     /// Elements of a tile at most, where a row, or all `elements`, have `length`: what a tile costs besides its elements counts less for longer ones. One instruction
