@@ -2,7 +2,7 @@
 //!
 //! The points of `RoiAlign` lie on a grid, and their interpolation and mean can be taken along one dimension after the other:
 //! a bin is `Σ_y a[y]·Σ_x b[x]·image[y, x]`. So a task, which is one region, works out the weights of rows and columns for each bin
-//! once, whatever the number of points, and then reads every pixel under the region once for each channel. The largest weighted pixel
+//! once, whatever the number of points, and then reads the rows of the image that have one once for each channel. The largest weighted pixel
 //! has no such form, and is looked for point by point. Places are computed in f64.
 
 use rlx_ir::{Graph, Node, Op, Result};
@@ -11,7 +11,9 @@ use rlx_opt::Claim;
 use super::indices::{Indices, Misses};
 use super::scalar::{Real, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Bound};
+use crate::simd::Simd;
 use rlx_ir::{DType, Error, ErrorKind};
 
 /// Floats.
@@ -72,6 +74,8 @@ struct Plan {
 struct Span {
     from: u32,
     count: u32,
+    /// Weights that are not zero (see [`compact`]).
+    weights: u32,
     /// How many points it has, in the image or not.
     points: f64,
     /// The bin's first point, and the distance to the next.
@@ -117,7 +121,7 @@ impl StepKernel for Regions {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
-        let misses = Misses::none();
+        let (misses, isa) = (Misses::none(), cx.isa);
         let indices = plan.images.map(|i| Indices::new(cx.ptr(i.at), i.dtype));
         // SAFETY: the caller's promise; the type is that of the image.
         float!(self.dtype, T => {
@@ -139,7 +143,7 @@ impl StepKernel for Regions {
                         let image = std::slice::from_raw_parts(x.get().add(image * elements), elements);
                         let bins = plan.channels * plan.bins[0] * plan.bins[1];
                         let out = std::slice::from_raw_parts_mut(out.get().add(r * bins), bins);
-                        self.region(plan, corners, image, out, &mut Scratch::new(scratch, plan));
+                        self.region(isa, plan, corners, image, out, &mut Scratch::new(scratch, plan));
                     }
                 }
             });
@@ -193,20 +197,23 @@ elements! {
     half::bf16: f32, half::bf16::to_f32, half::bf16::from_f32;
 }
 
-/// Bytes of a thread's scratch: a span for each bin, weights for each bin and element, one row of the image.
+/// Bytes of a thread's scratch: a span for each bin, weights for each bin and element, one row of the image, and places of the weights along the width.
 fn scratch_bytes(size: [usize; 2], bins: [usize; 2]) -> Option<usize> {
     let weights =
         bins[0].checked_mul(size[0])?.checked_add(bins[1].checked_mul(size[1])?)?.checked_add(size[1])?;
     let spans = bins[0].checked_add(bins[1])?.checked_mul(size_of::<Span>())?;
-    weights.checked_mul(8)?.checked_add(spans)
+    let places = bins[1].checked_mul(size[1])?.checked_mul(size_of::<u32>())?;
+    weights.checked_mul(8)?.checked_add(spans)?.checked_add(places)
 }
 
 /// What a thread keeps of the region that it works on.
 struct Scratch<'a, S> {
     /// Of the bins along the height, then along the width.
     spans: [&'a mut [Span]; 2],
-    /// For each bin the weights of all elements, of which those in its span count.
+    /// For each bin the weights of all elements, of which those in its span count; along the width, those that are not zero, beside each other.
     weights: [&'a mut [S]; 2],
+    /// Where these are in a row.
+    places: &'a mut [u32],
     row: &'a mut [S],
 }
 
@@ -220,6 +227,7 @@ impl<S: Copy + Default> Scratch<'_, S> {
         unsafe {
             let weights = spans.add(bins_y + bins_x).cast::<S>();
             let rest = bins_y * height + bins_x * width;
+            let places = weights.add(rest + width).cast::<u32>();
             Scratch {
                 spans: [
                     std::slice::from_raw_parts_mut(spans, bins_y),
@@ -229,6 +237,7 @@ impl<S: Copy + Default> Scratch<'_, S> {
                     std::slice::from_raw_parts_mut(weights, bins_y * height),
                     std::slice::from_raw_parts_mut(weights.add(bins_y * height), bins_x * width),
                 ],
+                places: std::slice::from_raw_parts_mut(places, bins_x * width),
                 row: std::slice::from_raw_parts_mut(weights.add(rest), width),
             }
         }
@@ -239,7 +248,7 @@ impl<S: Copy + Default> Scratch<'_, S> {
 const MOST_POINTS: f64 = 1e9;
 
 impl Span {
-    const EMPTY: Span = Span { from: 0, count: 0, points: 0.0, first: 0.0, step: 0.0 };
+    const EMPTY: Span = Span { from: 0, count: 0, weights: 0, points: 0.0, first: 0.0, step: 0.0 };
 
     fn range(&self) -> std::ops::Range<usize> {
         self.from as usize..(self.from + self.count) as usize
@@ -271,6 +280,7 @@ impl Regions {
     /// All bins of all channels of one region.
     fn region<T: Element>(
         &self,
+        isa: Isa,
         plan: &Plan,
         corners: [[f64; 2]; 2],
         image: &[T],
@@ -289,11 +299,17 @@ impl Regions {
                 }
             }
         }
+        if let Kind::Align { max: false, .. } = self.kind {
+            for (bin, span) in scratch.spans[1].iter_mut().enumerate() {
+                let all = bin * plan.size[1]..(bin + 1) * plan.size[1];
+                compact(span, &mut scratch.weights[1][all.clone()], &mut scratch.places[all]);
+            }
+            return isa.run(Means { plan, image, out, scratch });
+        }
         let (elements, bins) = (plan.size[0] * plan.size[1], plan.bins[0] * plan.bins[1]);
         for c in 0..plan.channels {
             let (plane, out) = (&image[c * elements..][..elements], &mut out[c * bins..][..bins]);
             match self.kind {
-                Kind::Align { max: false, .. } => means(plan, plane, out, scratch),
                 Kind::Align { .. } => largest_parts(plan, plane, out, scratch),
                 Kind::MaxPool => largest(plan, plane, out, scratch),
             }
@@ -332,26 +348,56 @@ fn weigh<T: Element>(span: &mut Span, weights: &mut [T::Sum]) {
     (span.from, span.count) = (from.min(to) as u32, to.saturating_sub(from) as u32);
 }
 
-/// The mean over a bin's points, first down the columns under the region, then along them.
-fn means<T: Element>(plan: &Plan, plane: &[T], out: &mut [T], scratch: &mut Scratch<'_, T::Sum>) {
-    let ([height, width], [_, bins_x]) = (plan.size, plan.bins);
-    let [spans_y, spans_x] = &scratch.spans;
-    let covered = spans_x.iter().filter(|s| s.count > 0);
-    let from = covered.clone().map(|s| s.range().start).min().unwrap_or(0);
-    let to = covered.map(|s| s.range().end).max().unwrap_or(0);
-    for (bin, y) in spans_y.iter().enumerate() {
-        let row = &mut scratch.row[from..to];
-        row.fill(T::Sum::default());
-        for line in y.range() {
-            let weight = scratch.weights[0][bin * height + line];
-            let pixels = &plane[line * width..][from..to];
-            row.iter_mut().zip(pixels).for_each(|(sum, &x)| *sum += weight * x.wide());
+/// Puts the weights of a span that are not zero in front, with their places: a few points far apart have few.
+fn compact<S: Copy + Default + PartialOrd>(span: &mut Span, weights: &mut [S], places: &mut [u32]) {
+    let mut count = 0;
+    for i in span.range() {
+        if weights[i] != S::default() {
+            (weights[count], places[count]) = (weights[i], i as u32);
+            count += 1;
         }
-        for (column, x) in spans_x.iter().enumerate() {
-            let weights = &scratch.weights[1][column * width..][x.range()];
-            let mut sum = T::Sum::default();
-            weights.iter().zip(&scratch.row[x.range()]).for_each(|(&weight, &value)| sum += weight * value);
-            out[bin * bins_x + column] = T::narrow(sum * T::sum(1.0 / (y.points * x.points).max(1.0)));
+    }
+    span.weights = count as u32;
+}
+
+/// The means over the bins' points in all channels, first down the columns under the region, then along them.
+struct Means<'a, 's, T: Element> {
+    plan: &'a Plan,
+    image: &'a [T],
+    out: &'a mut [T],
+    scratch: &'a mut Scratch<'s, T::Sum>,
+}
+
+impl<T: Element> Kernel for Means<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Means { plan, image, out, scratch } = self;
+        let ([height, width], [bins_y, bins_x]) = (plan.size, plan.bins);
+        let [spans_y, spans_x] = &scratch.spans;
+        let covered = spans_x.iter().filter(|s| s.count > 0);
+        let from = covered.clone().map(|s| s.range().start).min().unwrap_or(0);
+        let to = covered.map(|s| s.range().end).max().unwrap_or(0);
+        for at in 0..plan.channels * bins_y {
+            let (channel, bin) = (at / bins_y, at % bins_y);
+            let (plane, y) = (&image[channel * height * width..][..height * width], &spans_y[bin]);
+            let row = &mut scratch.row[from..to];
+            row.fill(T::Sum::default());
+            for line in y.range() {
+                let weight = scratch.weights[0][bin * height + line];
+                if weight != T::Sum::default() {
+                    let pixels = &plane[line * width..][from..to];
+                    row.iter_mut().zip(pixels).for_each(|(sum, &x)| *sum += weight * x.wide());
+                }
+            }
+            for (column, x) in spans_x.iter().enumerate() {
+                let all = column * width..column * width + x.weights as usize;
+                let weights = scratch.weights[1][all.clone()].iter().zip(&scratch.places[all]);
+                let mut sum = T::Sum::default();
+                weights.for_each(|(&weight, &place)| sum += weight * scratch.row[place as usize]);
+                out[at * bins_x + column] = T::narrow(sum * T::sum(1.0 / (y.points * x.points).max(1.0)));
+            }
         }
     }
 }
