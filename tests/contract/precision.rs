@@ -87,13 +87,21 @@ fn every_policy_does_what_it_says(device: Device) {
             assert!([MatMul, Act, Softmax].iter().all(|&kind| !computes(&c, kind, bf16)), "{policy}");
             continue;
         }
+        let report = c.dispatch_report().precision.clone().unwrap();
+        if let Some(kept) = report.kept.first() {
+            // The device gains nothing by it, and says so.
+            assert!(device == Device::Cpu && policy.to_string().starts_with("auto-mixed"), "{policy}");
+            assert_eq!((report.used, kept.kind, kept.node_count), (Precision::F32, MatMul, 2), "{policy}");
+            assert!(!computes(&c, MatMul, dtypes[0]) && !computes(&c, Act, dtypes[0]), "{policy}");
+            assert_eq!(run(c), full, "{policy}");
+            continue;
+        }
         assert_eq!(c.precision(), used, "{policy}");
         for (kind, dtype) in [MatMul, Act, Softmax].into_iter().zip(dtypes) {
             // A device may compute a softmax by its parts.
             let native = c.lir().graph.to_string().contains(kind.name());
             assert!(!native || computes(&c, kind, dtype), "{policy}: {kind}");
         }
-        let report = c.dispatch_report().precision.clone().unwrap();
         assert_eq!((report.requested, report.used), (policy.to_string(), used));
         let short = run(c);
         let off = distance(&short, &full);
@@ -126,6 +134,34 @@ fn a_precision_is_used_where_the_device_has_it(device: Device) {
 }
 
 on_every_device!(every_policy_does_what_it_says, a_precision_is_used_where_the_device_has_it);
+
+#[test]
+fn mixed_policies_shorten_what_is_faster_so() {
+    // gelu(x·w): many weights, for a few rows, which are bound by memory, or for many.
+    let layer = |rows: usize| {
+        let f = |d: &[usize]| Shape::new(d, DType::F32);
+        let mut g = Graph::new("layer");
+        let (x, w) = (g.input("x", f(&[rows, 512])), g.param("w", f(&[512, 1024])));
+        let y = g.matmul(x, w, f(&[rows, 1024]));
+        let y = g.activation(Activation::Gelu, y, f(&[rows, 1024]));
+        g.set_outputs(vec![y]);
+        let mut c = Session::new(Device::Cpu).with_policy(PrecisionPolicy::AutoMixed).compile(g);
+        c.set_param("w", &numbers(512 * 1024, 1));
+        c
+    };
+    let few = layer(2);
+    let report = few.dispatch_report().precision.as_ref().unwrap();
+    if std::env::var_os("RLX_CPU_ISA").is_none_or(|isa| isa != "portable") {
+        assert_eq!((report.used, report.kept.len()), (Precision::F16, 0), "{report}");
+        assert!(computes(&few, OpKind::MatMul, DType::F16), "{report}");
+        assert!(computes(&few, OpKind::Activation, DType::F16), "what is behind it follows: {report}");
+    }
+    let many = layer(64);
+    let report = many.dispatch_report().precision.as_ref().unwrap();
+    assert_eq!((report.used, report.kept.len()), (Precision::F32, 1), "{report}");
+    assert_eq!((report.kept[0].kind, report.kept[0].node_count), (OpKind::MatMul, 1));
+    assert!(report.to_string().contains("kept f32: products of f16 are widened"), "{report}");
+}
 
 /// The outside backend without 16-bit floats.
 struct LongOnly;
@@ -213,9 +249,9 @@ fn options_replace_the_sessions_precision_and_policy() {
     // Default options ask for f32.
     assert_eq!(used(&cpu(), &CompileOptions::new()), Precision::F32);
     assert_eq!(used(&cpu(), &CompileOptions::new().precision(Precision::F16)), Precision::F16);
-    let mixed = cpu().with_policy(PrecisionPolicy::AutoMixedBf16);
-    assert_eq!(used(&mixed, &CompileOptions::new()), Precision::F32);
-    assert_eq!(used(&mixed, &CompileOptions::new().policy(PrecisionPolicy::AutoMixed)), Precision::F16);
+    let short = cpu().with_policy(custom(&[(OpKind::MatMul, Precision::BF16)]));
+    assert_eq!(used(&short, &CompileOptions::new()), Precision::F32);
+    assert_eq!(used(&short, &CompileOptions::new().policy(PrecisionPolicy::AlwaysF16)), Precision::F16);
     // A policy says more than a precision.
     let both = CompileOptions::new().precision(Precision::BF16).policy(PrecisionPolicy::AlwaysF32);
     assert_eq!(used(&cpu(), &both), Precision::F32);
@@ -234,7 +270,7 @@ fn blocks() -> HirModule {
 
 #[test]
 fn every_front_door_applies_the_same_policy() {
-    for policy in [PrecisionPolicy::AutoMixedBf16, PrecisionPolicy::AlwaysF16] {
+    for policy in [custom(&[(OpKind::MatMul, Precision::BF16)]), PrecisionPolicy::AlwaysF16] {
         let options = CompileOptions::new().policy(policy.clone());
         let session = Session::new(Device::Cpu).with_policy(policy.clone());
         let plain = Session::new(Device::Cpu);

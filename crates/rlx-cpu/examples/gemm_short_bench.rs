@@ -139,6 +139,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         shape(128, 384, 1536, true, false),
         shape(16, 384, 1536, true, false),
         shape(1, 4096, 4096, true, false),
+        shape(2, 4096, 4096, true, false),
+        shape(4, 4096, 4096, true, false),
+        shape(8, 4096, 4096, true, false),
+        shape(1, 768, 3072, true, false),
+        shape(4, 768, 3072, true, false),
+        shape(1, 768, 768, false, false),
+        shape(4, 768, 768, false, false),
+        shape(1, 128, 128, false, false),
     ];
     for threads in [1, 2] {
         let pool = Pool::new(threads)?;

@@ -34,6 +34,7 @@ pub mod backend;
 pub mod blas;
 pub mod custom;
 mod formats;
+mod gain;
 #[allow(unsafe_code)]
 pub mod gemm;
 #[allow(unsafe_code)]

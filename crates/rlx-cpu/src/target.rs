@@ -4,7 +4,7 @@ use rlx_ir::lir::View;
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::facts::{self, Users};
-use rlx_opt::{Claim, Target};
+use rlx_opt::{Claim, Gain, Target};
 
 use crate::formats;
 use crate::isa::Isa;
@@ -253,6 +253,10 @@ impl Target for CpuTarget {
 
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
         Some(self.isa.matmul_instructions(dtype).to_owned())
+    }
+
+    fn gain(&self, node: &Node, graph: &Graph, short: DType) -> Gain {
+        crate::gain::gain(self.isa, node, graph, short)
     }
 
     fn prefers_channels_last(&self, _: DType) -> bool {

@@ -31,7 +31,7 @@ pub use options::{
     CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Tune,
 };
 pub use pipeline::{CompilePipeline, CompileResult, CompiledModule, PassRecord};
-pub use precision::{KindPrecision, PrecisionReport};
+pub use precision::{KeptLong, KindPrecision, PrecisionReport};
 pub use report::{DispatchPath, KernelDispatchReport, KindDispatchSummary};
-pub use target::{Claim, PoolSpec, Target};
+pub use target::{Claim, Gain, PoolSpec, Target};
 pub use verify_lir::verify_lir;

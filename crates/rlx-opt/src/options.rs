@@ -60,9 +60,9 @@ pub enum PrecisionPolicy {
     AlwaysF32,
     /// Everything in f16.
     AlwaysF16,
-    /// Matmuls and convolutions in f16, all else in f32.
+    /// Matmuls and convolutions in f16 where the device is faster so ([`Target::gain`](crate::Target::gain)), all else in f32.
     AutoMixedConservative,
-    /// Everything in f16 but reductions, norms, softmax and exponentials.
+    /// Everything in f16 but reductions, norms, softmax and exponentials, where the device is faster so.
     AutoMixed,
     /// As `AutoMixed`, in bf16.
     AutoMixedBf16,

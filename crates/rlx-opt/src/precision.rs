@@ -15,6 +15,8 @@
 //! println!("{}", precision::analyze(&g, &CompileOptions::default(), None));
 //! ```
 
+pub(crate) mod policy;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -23,6 +25,8 @@ use rlx_ir::{DType, Graph, Node, Op, OpKind, cost};
 use crate::facts;
 use crate::options::{CompileOptions, Precision, PrecisionPolicy};
 use crate::passes::legalize::needs_no_kernel;
+use crate::precision::policy::Policy;
+use crate::target::{Gain, Target};
 
 /// How many nodes of a kind compute in an element type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,17 @@ pub struct KindPrecision {
     pub dtype: DType,
     /// How many nodes.
     pub node_count: usize,
+}
+
+/// How many nodes of a kind a mixed policy leaves f32, since the device gains nothing by the shorter type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptLong {
+    /// The op.
+    pub kind: OpKind,
+    /// How many nodes.
+    pub node_count: usize,
+    /// Why the device gains nothing ([`Gain::Nothing`]).
+    pub reason: String,
 }
 
 /// What was asked for, and what is used.
@@ -46,6 +61,8 @@ pub struct PrecisionReport {
     pub products: Option<String>,
     /// One line for each kind and type of the ops that run at every call; casts are not counted.
     pub kinds: Vec<KindPrecision>,
+    /// What a mixed policy leaves f32, and why.
+    pub kept: Vec<KeptLong>,
 }
 
 impl fmt::Display for PrecisionReport {
@@ -56,6 +73,9 @@ impl fmt::Display for PrecisionReport {
         }
         for k in &self.kinds {
             write!(f, "\n  {:<18} {:>6}  {}", k.kind.name(), k.node_count, k.dtype.name())?;
+        }
+        for k in &self.kept {
+            write!(f, "\n  {:<18} {:>6}  kept f32: {}", k.kind.name(), k.node_count, k.reason)?;
         }
         Ok(())
     }
@@ -79,25 +99,31 @@ pub fn is_short(options: &CompileOptions) -> bool {
     }
 }
 
-/// Reads from a compiled graph what arithmetic it uses. `matmuls` names the device's instructions for a type.
-pub fn analyze(
-    graph: &Graph,
-    options: &CompileOptions,
-    products: Option<&dyn Fn(DType) -> Option<String>>,
-) -> PrecisionReport {
+/// Reads from a compiled graph what arithmetic it uses. `target`, where given, tells by what instructions, and what stays f32 since it would not
+/// be faster.
+pub fn analyze(graph: &Graph, options: &CompileOptions, target: Option<&dyn Target>) -> PrecisionReport {
+    let policy = Policy::of(options);
     let mut counts: BTreeMap<(OpKind, DType), usize> = BTreeMap::new();
-    each_op(graph, &mut |_, node| {
-        *counts.entry((node.op.kind(), node.shape.dtype())).or_default() += 1;
+    let mut kept: BTreeMap<(OpKind, String), usize> = BTreeMap::new();
+    each_op(graph, &mut |graph, node| {
+        let (kind, dtype) = (node.op.kind(), node.shape.dtype());
+        *counts.entry((kind, dtype)).or_default() += 1;
+        let short = policy.dtype(&node.op).filter(|_| dtype == DType::F32);
+        let gain = short.zip(target).map(|(short, target)| policy.gain(node, graph, short, target));
+        if let Some(Gain::Nothing(reason)) = gain {
+            *kept.entry((kind, reason)).or_default() += 1;
+        }
     });
     let used = used(graph);
+    let kinds =
+        counts.into_iter().map(|((kind, dtype), node_count)| KindPrecision { kind, dtype, node_count });
+    let kept = kept.into_iter().map(|((kind, reason), node_count)| KeptLong { kind, node_count, reason });
     PrecisionReport {
         requested: requested(options),
         used,
-        products: products.and_then(|of| of(used.dtype())),
-        kinds: counts
-            .into_iter()
-            .map(|((kind, dtype), node_count)| KindPrecision { kind, dtype, node_count })
-            .collect(),
+        products: target.and_then(|target| target.matmul_instructions(used.dtype())),
+        kinds: kinds.collect(),
+        kept: kept.collect(),
     }
 }
 

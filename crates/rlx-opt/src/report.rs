@@ -108,7 +108,7 @@ pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport
 
 /// What arithmetic the compiled `graph` uses. A wish for a shorter one that came to nothing is logged.
 pub fn precision_of(graph: &Graph, context: &PassContext<'_>) -> PrecisionReport {
-    let report = precision::analyze(graph, context.options, Some(&|d| context.target.matmul_instructions(d)));
+    let report = precision::analyze(graph, context.options, Some(context.target));
     if precision::is_short(context.options) && report.used == Precision::F32 {
         let (asked, device) = (&report.requested, context.target.name());
         tracing::warn!(graph = graph.name, asked, device, "most of the arithmetic stays f32");

@@ -30,6 +30,17 @@ impl Claim {
     }
 }
 
+/// What a device gains by computing an op of f32 in a 16-bit type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gain {
+    /// Time, even where operands have to be converted first.
+    Time,
+    /// Memory traffic: it pays where an operand has the type already.
+    Bytes,
+    /// No time, because of `.0`.
+    Nothing(String),
+}
+
 /// Limits of the memory a device gives to one executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSpec {
@@ -200,6 +211,13 @@ pub trait Target: Send + Sync {
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
         let _ = dtype;
         None
+    }
+
+    /// What the device gains by computing `node`, which is f32 in `graph`, in this 16-bit type instead. The mixed policies ask, so that they
+    /// are never slower than f32. Time, unless the device says otherwise.
+    fn gain(&self, node: &Node, graph: &Graph, short: DType) -> Gain {
+        let _ = (node, graph, short);
+        Gain::Time
     }
 
     /// The schedule by which the device does a step of a module where nothing was tuned, for reports; `None` where the device does not tell.

@@ -5,7 +5,8 @@
 //! movement follows what it moves: of each value that was made long again, the short one is remembered, however many reshapes,
 //! slices and concatenations are between it and what reads it. Inputs, outputs and parameters keep the types they are declared with: casts
 //! of parameters are part of the init program. What does not survive in the type stays f32 (`range.rs`); masks beyond its
-//! range become its largest numbers. Legal because the caller asked for that precision.
+//! range become its largest numbers. The mixed policies leave f32 what the device would not do faster
+//! ([`Target::gain`](crate::Target::gain)). Legal because the caller asked for that precision.
 //!
 //! ```text
 //! %2 = MatMul(%0, %1) : [2, 3] f32      →      %2 = Cast(%0) {to=f16} : [2, 4] f16
@@ -16,15 +17,14 @@
 
 mod range;
 
-use rlx_ir::op::BinaryOp as B;
-use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result, Value};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, Result, Value};
 
 use crate::facts;
-use crate::options::{CompileOptions, Precision, PrecisionPolicy};
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
-use crate::precision;
+use crate::precision::policy::Policy;
+use crate::target::Gain;
 
 /// Runs the pass.
 ///
@@ -32,7 +32,7 @@ use crate::precision;
 /// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let policy = Policy::of(context.options);
-    if matches!(policy, Policy::Named(PrecisionPolicy::AlwaysF32)) {
+    if policy.is_long() {
         return Ok(graph.clone());
     }
     let long = range::long_nodes(graph, context.options, &|op| policy.dtype(op));
@@ -43,7 +43,11 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         let shortens = node.shape.dtype() == DType::F32 && !long[node.id.index()];
         let short = match policy.dtype(&node.op).filter(|_| shortens) {
             Some(_) if needs_no_kernel(&node.op) => moved(node, &shorts, &mut s)?,
-            Some(dtype) => shortened(node, dtype, &shorts, &mut s, context)?,
+            Some(dtype) => match policy.gain(node, graph, dtype, context.target) {
+                Gain::Bytes if !reads_short(node, dtype, &shorts, &s) => None,
+                Gain::Nothing(_) => None,
+                Gain::Time | Gain::Bytes => shortened(node, dtype, &shorts, &mut s, context)?,
+            },
             None => None,
         };
         let long = match short {
@@ -68,56 +72,9 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 /// graph: the simplifier moves it in front of the movement of the short value.
 type Shorts = Vec<Option<NodeId>>;
 
-enum Policy<'o> {
-    /// Everything in one type.
-    All(DType),
-    Named(&'o PrecisionPolicy),
-}
-
-impl<'o> Policy<'o> {
-    fn of(options: &'o CompileOptions) -> Self {
-        match (&options.policy, options.precision) {
-            (Some(PrecisionPolicy::AlwaysF16), _) => Policy::All(DType::F16),
-            (Some(policy), _) => Policy::Named(policy),
-            (None, Precision::F32) => Policy::Named(&PrecisionPolicy::AlwaysF32),
-            (None, precision) => Policy::All(precision.dtype()),
-        }
-    }
-
-    /// The shorter type `op` is to run in, if it is.
-    fn dtype(&self, op: &Op) -> Option<DType> {
-        use PrecisionPolicy as P;
-        match self {
-            Policy::All(dtype) => Some(*dtype),
-            Policy::Named(P::AlwaysF16) => Some(DType::F16),
-            Policy::Named(P::AlwaysF32) => None,
-            Policy::Named(P::AutoMixedConservative) => {
-                (is_product(op.kind()) || needs_no_kernel(op)).then_some(DType::F16)
-            }
-            Policy::Named(P::AutoMixed) => (!is_delicate(op)).then_some(DType::F16),
-            Policy::Named(P::AutoMixedBf16) => (!is_delicate(op)).then_some(DType::BF16),
-            Policy::Named(P::Custom(ops)) => match ops.get(&op.kind()) {
-                Some(Precision::F32) | None => needs_no_kernel(op).then_some(DType::F16),
-                Some(precision) => Some(precision.dtype()),
-            },
-        }
-    }
-}
-
-/// Attention is more than a matmul: it has a softmax inside.
-fn is_product(kind: OpKind) -> bool {
-    precision::is_product(kind) && kind != OpKind::Attention
-}
-
-/// Reductions, norms, softmax and exponentials lose too much in a short type.
-fn is_delicate(op: &Op) -> bool {
-    match op {
-        Op::Reduce { .. } | Op::Cumulative { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => true,
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. } => true,
-        Op::Binary(f) => matches!(f, B::Pow),
-        Op::Activation(f) => f.is_delicate(),
-        _ => false,
-    }
+/// Whether an operand of the old `node` has the type already.
+fn reads_short(node: &Node, dtype: DType, shorts: &Shorts, s: &Simplifier<'_>) -> bool {
+    node.inputs.iter().any(|old| shorts[old.index()].is_some_and(|short| s.dtype(short) == dtype))
 }
 
 /// The op on short inputs; none when the device has no kernel for that.

@@ -1,11 +1,13 @@
 //! Precision: which ops run short, and where the casts are.
 
 use crate::common::{apply_with, bindings, check_with, count, short};
-use rlx_ir::op::BinaryOp;
+use rlx_ir::lir::View;
+use rlx_ir::op::{BinaryOp, PackFormat};
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::{ConstData, DType, DimBinding, OpKind, Shape, Value};
+use rlx_ir::{ConstData, DType, DimBinding, Graph, Node, Op, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
-use rlx_opt::{CompileOptions, Precision, PrecisionPolicy};
+use rlx_opt::pipeline::PassContext;
+use rlx_opt::{Claim, CompileOptions, Gain, Precision, PrecisionPolicy, Target, precision};
 
 const TEXT: &str = "x: [2, 4] f32
     w: param [4, 4] f32
@@ -69,6 +71,71 @@ fn delicate_ops_stay_long_and_neighbours_stay_short() {
     let bf16 = CompileOptions { precision: Precision::BF16, ..CompileOptions::default() };
     let all = apply_with(apply_precision::run, &before, &bf16);
     assert_eq!(count(&all, OpKind::Cast), 3, "{all}");
+}
+
+/// A device that gains time by matmuls of at most so many rows, and only memory traffic by the rest.
+struct FewRows(usize);
+
+impl Target for FewRows {
+    fn name(&self) -> &str {
+        "few-rows"
+    }
+    fn claim(&self, _: &Node, _: &Graph) -> Claim {
+        Claim::Native
+    }
+    fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {
+        false
+    }
+    fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
+        true
+    }
+    fn writes_view(&self, _: &Op, _: &View) -> bool {
+        true
+    }
+    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
+        None
+    }
+    fn gain(&self, node: &Node, _: &Graph, _: DType) -> Gain {
+        match node.op {
+            Op::MatMul if node.shape.dim(0).as_static().is_none_or(|rows| rows > self.0) => {
+                Gain::Nothing("so many rows".into())
+            }
+            Op::MatMul => Gain::Time,
+            _ => Gain::Bytes,
+        }
+    }
+}
+
+#[test]
+fn the_mixed_policies_leave_what_the_device_gains_nothing_by() {
+    let text = "x: [2, 4] f32
+        w: param [4, 4] f32
+        v: param [6, 2] f32
+        a = Activation.Abs(x)
+        b = MatMul(a, w)
+        c = Activation.Relu(b)
+        d = MatMul(v, c)
+        e = Activation.Neg(d)
+        return c, e";
+    let before = short(text);
+    let dtypes = |options: &CompileOptions, rows: usize| {
+        let context = PassContext { target: &FewRows(rows), options, is_body: false };
+        let after = apply_precision::run(&before, &context).unwrap();
+        let computed =
+            after.nodes().iter().filter(|n| !matches!(n.op, Op::Cast { .. }) && !n.inputs.is_empty());
+        let report = precision::analyze(&after, options, Some(&FewRows(rows)));
+        let kept: Vec<_> = report.kept.iter().map(|k| (k.kind, k.node_count, k.reason.clone())).collect();
+        (computed.map(|n| n.shape.dtype()).collect::<Vec<_>>(), kept)
+    };
+    let (f, h) = (DType::F32, DType::F16);
+    let mixed = with(PrecisionPolicy::AutoMixed);
+    let kept = |nodes| vec![(OpKind::MatMul, nodes, "so many rows".to_owned())];
+    // Nothing is short, so nothing follows; then what is behind the short product, up to the next one; then all but what is in front.
+    assert_eq!(dtypes(&mixed, 1), (vec![f, f, f, f, f], kept(2)));
+    assert_eq!(dtypes(&mixed, 2), (vec![f, h, h, f, f], kept(1)));
+    assert_eq!(dtypes(&mixed, 6), (vec![f, h, h, h, h], vec![]));
+    // What is named is done.
+    assert_eq!(dtypes(&with(PrecisionPolicy::AlwaysF16), 1), (vec![h; 5], vec![]));
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         "precision": precision.to_string(),
         "requested_precision": asked.as_ref().map(|p| p.requested.as_str()),
         "products": asked.as_ref().and_then(|p| p.products.as_deref()),
+        "kept_f32": asked.as_ref().map(print::kept_f32),
         "threads": job.session.threads(),
         "runs": args.runs,
         "min_ms": quantile(0.0),
@@ -162,6 +163,10 @@ fn print_text(report: &Json) -> Result<(), Failure> {
     }
     if let Some(products) = report["products"].as_str() {
         writeln!(Output, "  {:<16} {products}", "matmuls")?;
+    }
+    for kept in report["kept_f32"].as_array().into_iter().flatten() {
+        let part = |name: &str| kept[name].as_str().unwrap_or_default();
+        writeln!(Output, "  {:<16} {} {}: {}", "kept f32", kept["nodes"], part("op"), part("reason"))?;
     }
     for name in ["min_ms", "median_ms", "p95_ms", "first_run_ms", "load_ms", "compile_ms"] {
         writeln!(Output, "  {name:<16} {:.4}", number(name).unwrap_or(f64::NAN))?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rlx_ir::files::{io_error, write_whole};
 use rlx_ir::tensor::{Elements, round_float};
 use rlx_ir::{ConstData, DType, Result, Value};
+use rlx_opt::{KeptLong, PrecisionReport};
 use serde_json::{Value as Json, json};
 
 pub use rlx::units::{bytes, counted, scaled};
@@ -14,6 +15,12 @@ pub use rlx::units::{bytes, counted, scaled};
 /// Milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+/// What a mixed policy leaves f32, and why.
+pub fn kept_f32(report: &PrecisionReport) -> Json {
+    let kept = |k: &KeptLong| json!({ "op": k.kind.name(), "nodes": k.node_count, "reason": k.reason });
+    report.kept.iter().map(kept).collect()
 }
 
 /// Whether what is written to `stream` may have colours: a terminal that supports them, and `NO_COLOR` is not set.

@@ -126,7 +126,7 @@ fn precision_json(report: &PrecisionReport) -> Json {
         .collect();
     json!({
         "requested": report.requested, "used": report.used.to_string(),
-        "products": report.products, "ops": kinds,
+        "products": report.products, "ops": kinds, "kept_f32": print::kept_f32(report),
     })
 }
 
