@@ -8,7 +8,7 @@
 //! there, and a value that close to the middle between two integers may go to either of them. The user's side of this
 //! rule is in `docs/precision.md`, "Rounding to integers".
 
-use rlx_ir::op::{Activation as A, BinaryOp as B, PoolKind, ReduceOp, ScatterOp};
+use rlx_ir::op::{Activation as A, BinaryOp as B, PoolKind, ReduceOp, SampleMode, ScatterOp};
 use rlx_ir::{DType, Graph, Node, Op};
 
 /// For each node, whether its bits must be the oracle's. `outputs_count`: whether what the graph gives may still go into
@@ -35,6 +35,7 @@ pub(crate) fn kept_to_the_bit(graph: &Graph, outputs_count: bool) -> Vec<bool> {
 fn jumps(node: &Node, graph: &Graph) -> bool {
     let of_float = || node.inputs.iter().any(|&id| graph.shape(id).dtype().is_float());
     match &node.op {
+        Op::GridSample { mode, .. } => *mode == SampleMode::Nearest,
         Op::Quantize { .. } | Op::Compare(_) | Op::ArgReduce { .. } | Op::TopK { .. } => true,
         Op::NonZero { .. } | Op::NonMaxSuppression { .. } | Op::TreeEnsemble { .. } => true,
         Op::Activation(A::Round | A::Floor | A::Ceil | A::Trunc | A::Sign) => true,
@@ -60,6 +61,7 @@ fn is_exactly_rounded(node: &Node, graph: &Graph) -> bool {
         Op::Binary(f) => !matches!(f, B::Pow | B::Atan2),
         Op::Reduce { op, .. } | Op::Cumulative { op, .. } => matches!(op, ReduceOp::Max | ReduceOp::Min),
         Op::Pool { kind, .. } => *kind == PoolKind::Max,
+        Op::GridSample { mode, .. } => *mode == SampleMode::Nearest,
         Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => {
             !matches!(reduction, ScatterOp::Add | ScatterOp::Mul)
         }

@@ -6,6 +6,7 @@ mod scatter;
 mod update;
 
 pub use gather::{GatherDef, GatherElementsDef, GatherNdDef};
+pub(in crate::ops) use positions::count_from;
 pub use positions::{IotaDef, OneHotDef, TriluDef};
 pub use scatter::{ScatterElementsDef, ScatterNdDef};
 pub use update::UpdateSliceDef;

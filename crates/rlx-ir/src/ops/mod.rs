@@ -442,6 +442,14 @@ ops! {
         /// What the regions' coordinates are multiplied by to be pixels.
         scale: f32,
     } => nn::roi::RoiMaxPoolDef;
+    /// Images read at positions between their elements: `x` `[N, C, …]`, then for each of its spatial dimensions the positions along it, in
+    /// elements from 0 on, `[N, P…]` as f32 or f64; `[N, C, P…]`. Of integers and bools the nearest only.
+    GridSample {
+        /// How a value between elements is computed.
+        mode: SampleMode,
+        /// What is outside of the image.
+        outside: Outside,
+    } => nn::grid_sample::GridSampleDef;
     /// One direction of a recurrent layer: `x` `[steps, batch, gates·hidden]` already multiplied by the input
     /// weights, recurrent weights, then the operands of [`nn::recurrent::Operands`]. Results: every step's state
     /// `[steps, batch, hidden]`, the last state and, of an LSTM, the last cell.

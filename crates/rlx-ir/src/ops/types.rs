@@ -185,6 +185,32 @@ named_variants! {
 }
 
 named_variants! {
+    /// How a value between elements is computed.
+    SampleMode, "mode of sampling" {
+        /// The nearest element; of two the even one.
+        Nearest,
+        /// Linear between the two neighbours along each dimension.
+        Linear,
+        /// Keys' cubic convolution of the four neighbours along each dimension, with the coefficient −0.75.
+        Cubic,
+    }
+}
+
+named_variants! {
+    /// What is outside of an image that is sampled.
+    Outside, "kind of outside" {
+        /// 0.
+        Zeros,
+        /// The nearest element.
+        Border,
+        /// The image mirrored at the centres of its outermost elements.
+        ReflectCentres,
+        /// The image mirrored at its outer edges, half an element further out.
+        ReflectEdges,
+    }
+}
+
+named_variants! {
     /// What a recurrent layer computes at each step; see [`crate::ops::nn::recurrent`].
     RecurrentCell, "recurrent cell" {
         /// One function of input and state.

@@ -54,7 +54,7 @@ impl OpDef for IotaDef {
 }
 
 /// The i64 vector `start, start + 1, …` of `len` elements; `start` is not negative.
-fn count_from(graph: &mut Graph, start: Extent, len: Dim) -> Result<NodeId> {
+pub(in crate::ops) fn count_from(graph: &mut Graph, start: Extent, len: Dim) -> Result<NodeId> {
     let to = vec![Dim::from(start + len.extent())];
     let all = graph.try_add(Op::Iota { to, axis: 0, dtype: DType::I64 }, &[])?;
     if start == Extent::Const(0) {

@@ -1,7 +1,7 @@
 //! Ops of neural networks.
 //!
-//! Convolutions and pooling are primitives; softmax, norms, attention, rotary embedding, quantisation and integer matmuls
-//! are composites: each has its own reference semantics **and** a decomposition into simpler ops, and a test
+//! Convolutions and pooling are primitives; softmax, norms, attention, rotary embedding, quantisation, integer matmuls and
+//! sampling are composites: each has its own reference semantics **and** a decomposition into simpler ops, and a test
 //! holds the two against each other.
 //!
 //! | file | ops |
@@ -17,10 +17,12 @@
 //! | [`quant`] | quantisation to integers and back |
 //! | [`recurrent`] | recurrent layers |
 //! | [`roi`] | pooling of regions of interest |
+//! | [`grid_sample`] | images read between their elements |
 
 pub mod attention;
 pub mod blocks;
 pub mod conv;
+pub mod grid_sample;
 pub mod integer;
 pub mod norm;
 pub mod pool;
