@@ -4,9 +4,8 @@
 //! convolution (Dai et al. 2017, Zhu et al. 2019).
 
 use super::super::conv_pool::{Window, groups};
-use super::sampler::{Mode, Outside, Sampler};
-use super::{Cx, Nodes, count, position_type};
-use rlx_ir::op::BinaryOp as B;
+use super::{Cx, Nodes, count, position_type, sample};
+use rlx_ir::op::{BinaryOp as B, Outside, SampleMode};
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Shape};
 
 /// Operands: `x` `[N, C, …]`, weights `[O, C/group, k…]`, offsets `[N, offset groups·taps·D, o…]`, and optionally a bias `[O]` and a
@@ -79,7 +78,7 @@ impl Deform {
         let mut split = vec![self.batch(), Dim::Static(self.channels / self.offset_groups)];
         split.extend(&self.shape.dims()[2..]);
         let x = cx.reshape(x, split)?;
-        let columns = Sampler { mode: Mode::Linear, outside: Outside::Zeros }.sample(cx, x, &positions)?;
+        let columns = sample(cx, (SampleMode::Linear, Outside::Zeros), x, &positions)?;
         let Some(mask) = cx.x_opt(4)? else { return Ok(columns) };
         let mask = cx.reshape(mask, self.with_taps(&[self.batch(), Dim::Static(1)]))?;
         cx.binary(B::Mul, columns, mask)

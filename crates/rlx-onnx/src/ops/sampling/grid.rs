@@ -1,23 +1,23 @@
 //! `GridSample` and `AffineGrid`, in any number of spatial dimensions.
 
-use super::sampler::{Mode, Outside, Sampler};
-use super::{Cx, Nodes, count, position_type, size_of};
-use rlx_ir::op::BinaryOp as B;
+use super::{Cx, Nodes, count, position_type, sample, size_of};
+use rlx_ir::op::{BinaryOp as B, Outside, SampleMode};
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
 
 /// Values of `x` `[N, C, …]` at the positions of a grid `[N, P…, D]`, whose coordinates run from −1 to 1, the last dimension's first.
 pub(super) fn grid_sample(cx: Cx) -> Nodes {
     let align = cx.attrs.flag("align_corners", false)?;
     let mode = match cx.attrs.text("mode", "linear")? {
-        "linear" | "bilinear" => Mode::Linear,
-        "nearest" => Mode::Nearest,
-        "cubic" | "bicubic" => Mode::Cubic,
+        "linear" | "bilinear" => SampleMode::Linear,
+        "nearest" => SampleMode::Nearest,
+        "cubic" | "bicubic" => SampleMode::Cubic,
         other => return Err(cx.malformed(format!("mode = \"{other}\""))),
     };
     let outside = match cx.attrs.text("padding_mode", "zeros")? {
         "zeros" => Outside::Zeros,
         "border" => Outside::Border,
-        "reflection" => Outside::Reflection { at_centres: align },
+        "reflection" if align => Outside::ReflectCentres,
+        "reflection" => Outside::ReflectEdges,
         other => return Err(cx.malformed(format!("padding_mode = \"{other}\""))),
     };
     let (shape, grid_shape) = (cx.shape(0)?, cx.shape(1)?);
@@ -33,7 +33,7 @@ pub(super) fn grid_sample(cx: Cx) -> Nodes {
         let coordinate = part(cx, grid, spatial.len() - 1 - i)?;
         positions.push(in_pixels(cx, coordinate, size, align)?);
     }
-    Ok(vec![Sampler { mode, outside }.sample(cx, x, &positions)?])
+    Ok(vec![sample(cx, (mode, outside), x, &positions)?])
 }
 
 /// Number `i` of the last dimension.
