@@ -106,6 +106,66 @@ unsafe fn unzip8(x: F) -> (__m256, __m256) {
     }
 }
 
+/// Eight elements, at the places from number `at` on.
+///
+/// # Safety
+/// The processor must have AVX; `places` must be readable there, and `p` at each of them.
+#[inline(always)]
+pub(super) unsafe fn eight(p: *const f32, places: *const u32, at: usize) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_set_m128(four(p, places, at + 4), four(p, places, at)) }
+}
+
+/// Four elements, at the places from number `at` on.
+///
+/// # Safety
+/// `places` must be readable there, and `p` at each of them.
+#[inline(always)]
+unsafe fn four(p: *const f32, places: *const u32, at: usize) -> __m128 {
+    // SAFETY: the caller's promise; SSE2 is always there.
+    unsafe {
+        let place = |i: usize| p.add(*places.add(at + i) as usize);
+        _mm_setr_ps(*place(0), *place(1), *place(2), *place(3))
+    }
+}
+
+/// Two pairs of neighbours: those at the places number `at` and the next.
+///
+/// # Safety
+/// `places` must be readable there, and `p` for two elements at each of both.
+#[inline(always)]
+unsafe fn two_pairs(p: *const f32, places: *const u32, at: usize) -> __m128 {
+    // SAFETY: the caller's promise; SSE2 is always there.
+    unsafe {
+        let pair = |i: usize| p.add(*places.add(at + i) as usize).cast::<f64>();
+        _mm_castpd_ps(_mm_loadh_pd(_mm_load_sd(pair(0)), pair(1)))
+    }
+}
+
+/// Four pairs of neighbours: those at the places number `at` and the next, and four further.
+///
+/// # Safety
+/// The processor must have AVX; `places` must be readable there, and `p` for two elements at each of them.
+#[inline(always)]
+pub(super) unsafe fn four_pairs(p: *const f32, places: *const u32, at: usize) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_set_m128(two_pairs(p, places, at + 4), two_pairs(p, places, at)) }
+}
+
+/// Eight pairs of neighbours, from the place number `at` on: their first elements and their second ones.
+///
+/// # Safety
+/// As [`four_pairs`].
+#[inline(always)]
+unsafe fn eight_pairs(p: *const f32, places: *const u32, at: usize) -> (__m256, __m256) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Each half of the registers has four neighbouring pairs, so the instructions, which work on halves, put them in order.
+        let (a, b) = (four_pairs(p, places, at), four_pairs(p, places, at + 2));
+        (_mm256_shuffle_ps::<0b10_00_10_00>(a, b), _mm256_shuffle_ps::<0b11_01_11_01>(a, b))
+    }
+}
+
 impl Lanes for Avx2 {
     type F = F;
     type I = I;
@@ -267,6 +327,20 @@ impl Simd for Avx2 {
     fn sum(self, a: F) -> f32 {
         // SAFETY: the token proves the features.
         unsafe { sum8(_mm256_add_ps(a.0, a.1)) }
+    }
+    #[inline(always)]
+    unsafe fn pick(self, p: *const f32, places: *const u32) -> F {
+        // SAFETY: the caller's promise, and the token proves the features.
+        unsafe { Pair(eight(p, places, 0), eight(p, places, 8)) }
+    }
+    #[inline(always)]
+    unsafe fn pick_pairs(self, p: *const f32, places: *const u32) -> (F, F) {
+        // SAFETY: the caller's promise, and the token proves the features.
+        unsafe {
+            let (low, low_next) = eight_pairs(p, places, 0);
+            let (high, high_next) = eight_pairs(p, places, 8);
+            (Pair(low, high), Pair(low_next, high_next))
+        }
     }
     #[inline(always)]
     unsafe fn load_u16(self, p: *const u16, n: usize) -> I {

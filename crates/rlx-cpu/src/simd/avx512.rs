@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rlx_math::Lanes;
 
+use super::avx2::{eight, four_pairs};
 use super::{Kernel, LANES, Simd};
 
 /// The proof that AVX-512 F, BW, DQ and VL (with AVX2 and FMA) may be used, with `BF16` its bf16 products, and with `VNNI` its
@@ -153,6 +154,19 @@ static TURNS: Order = Order([
 #[inline(always)]
 fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
+}
+
+/// Eight pairs of neighbours: those at the places number `at` and the next, and four, eight and twelve further.
+///
+/// # Safety
+/// The processor must have AVX-512; `places` must be readable there, and `p` for two elements at each of them.
+#[inline(always)]
+unsafe fn eight_pairs(p: *const f32, places: *const u32, at: usize) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = _mm512_castps256_ps512(four_pairs(p, places, at));
+        _mm512_insertf32x8::<1>(low, four_pairs(p, places, at + 8))
+    }
 }
 
 impl<const BF16: bool, const VNNI: bool> Lanes for Avx512<BF16, VNNI> {
@@ -306,6 +320,25 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+        }
+    }
+    #[inline(always)]
+    unsafe fn pick(self, p: *const f32, places: *const u32) -> __m512 {
+        // SAFETY: the caller's promise, and the token proves the features.
+        unsafe {
+            // Loads: from the first-level cache they take two thirds of a gather's time.
+            let low = _mm512_castps256_ps512(eight(p, places, 0));
+            _mm512_insertf32x8::<1>(low, eight(p, places, 8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn pick_pairs(self, p: *const f32, places: *const u32) -> (__m512, __m512) {
+        // SAFETY: the caller's promise, and the token proves the features.
+        unsafe {
+            // Loads, which take two thirds of the time of gathers. Each quarter of the registers has four neighbouring pairs, so the
+            // instructions, which work on quarters, put them in order.
+            let (a, b) = (eight_pairs(p, places, 0), eight_pairs(p, places, 2));
+            (_mm512_shuffle_ps::<0b10_00_10_00>(a, b), _mm512_shuffle_ps::<0b11_01_11_01>(a, b))
         }
     }
     #[inline(always)]

@@ -169,6 +169,27 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         self.mul_add(self.from_bits(self.and_i(a, high)), self.from_bits(self.and_i(b, high)), acc)
     }
 
+    /// Reads one element for each lane, which may be anywhere: those at sixteen places behind `p`.
+    /// # Safety
+    /// `places` must be readable for 16 numbers, and `p` at each of them.
+    #[inline(always)]
+    unsafe fn pick(self, p: *const f32, places: *const u32) -> Self::F {
+        let mut lanes = [0.0; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *lane = *p.add(*places.add(i) as usize) };
+        }
+        self.from_array(&lanes)
+    }
+    /// As [`pick`](Simd::pick), and the neighbour behind each of them.
+    /// # Safety
+    /// `places` must be readable for 16 numbers, and `p` for two elements at each of them.
+    #[inline(always)]
+    unsafe fn pick_pairs(self, p: *const f32, places: *const u32) -> (Self::F, Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.pick(p, places), self.pick(p.add(1), places)) }
+    }
+
     /// Reads the first `n ≤ 16` 16-bit numbers; their upper halves and the other lanes are zero.
     /// # Safety
     /// `p` must be readable for `n` elements, `n ≤ 16`.

@@ -334,3 +334,36 @@ fn a_lower_half_below_the_limit_is_found_in_any_lane() {
         }
     }
 }
+
+struct Picks<'a> {
+    from: &'a [f32],
+    places: &'a [u32; LANES],
+}
+
+impl Kernel for Picks<'_> {
+    type Output = [[f32; LANES]; 3];
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        assert!(self.places.iter().all(|&i| (i as usize) + 1 < self.from.len()));
+        // SAFETY: there is an element at each place and behind it.
+        unsafe {
+            let p = self.from.as_ptr();
+            let (first, second) = s.pick_pairs(p, self.places.as_ptr());
+            [s.pick(p, self.places.as_ptr()), first, second].map(|x| s.to_array(x))
+        }
+    }
+}
+
+#[test]
+fn elements_and_pairs_are_picked_from_anywhere() {
+    let mut rng = Rng::new(24);
+    // As long as the last pair reaches: reading past the end is caught by checkers.
+    let from: Box<[f32]> = rng.vec(50).into();
+    for _ in 0..50 {
+        let places: [u32; LANES] = std::array::from_fn(|_| rng.below(49) as u32);
+        let want = [0, 0, 1].map(|behind| places.map(|i| from[i as usize + behind]));
+        for isa in Isa::available() {
+            assert_eq!(isa.run(Picks { from: &from, places: &places }), want, "{:?}", isa.kind());
+        }
+    }
+}
