@@ -101,4 +101,5 @@ ops! {
     tile: Tile, 60, 100;
     trilu: Trilu, 60, 100;
     one_hot: OneHot, 60, 100;
+    grid_sample: GridSample, 200, 400;
 }

@@ -28,6 +28,7 @@ pub(crate) mod experts;
 mod gather;
 mod gather_elements;
 pub(crate) mod gather_pair;
+mod grid_sample;
 mod group_norm;
 pub(crate) mod grouped;
 mod indices;
@@ -405,6 +406,7 @@ static TABLE: &[Entry] = table! {
     Det => det;
     RoiAlign => roi;
     RoiMaxPool => roi;
+    GridSample => grid_sample;
     Softmax => norm;
     LogSoftmax => norm;
     LayerNorm => norm;
