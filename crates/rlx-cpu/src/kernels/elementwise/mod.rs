@@ -284,14 +284,16 @@ impl Elementwise {
         }
     }
 
-    /// Whether what a row takes besides its elements is less than what it takes to copy its operands, so that a tile may be of several rows.
+    /// Whether what a tile takes besides its elements is not worth copying operands for, so that a tile may be of several rows.
     fn rows_are_worth_it(&self) -> bool {
         let same = |l: &Layout| l.strides().iter().all(|&s| s == 0);
         let copied = self.layouts.iter().filter(|l| !l.is_dense() && !same(l)).count() as f64;
         let [row, operand, instruction] = ROW;
-        let by_row =
+        let besides =
             row + operand * self.layouts.len() as f64 + instruction * self.program.instrs.len() as f64;
-        by_row <= copied * (COPY[0] + COPY[1] * self.inner as f64)
+        // A tile across rows takes as much, but there are fewer of them.
+        let saved = besides * (1.0 - self.inner as f64 / TILE as f64);
+        saved <= copied * (COPY[0] + COPY[1] * self.inner as f64)
     }
 
     /// Elements of a tile at most, where a row, or all `elements`, have `length`: what a tile costs besides its elements counts less for longer ones. One instruction
