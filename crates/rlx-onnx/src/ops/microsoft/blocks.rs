@@ -6,7 +6,7 @@
 use crate::import::NodeCx;
 use crate::ops::{Entry, microsoft, quant};
 use rlx_ir::op::BinaryOp as B;
-use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Value};
+use rlx_ir::{DType, Dim, Error, ErrorKind, Extent, NodeId, Op, Value};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -128,6 +128,10 @@ impl Blocks {
     fn zero_points(&self, cx: Cx, dtype: DType) -> Result<Option<NodeId>, Error> {
         let count = self.count(cx)?;
         if !cx.has(self.zeros) {
+            if !dtype.is_int() {
+                let message = format!("weights of {dtype}, where integers are needed");
+                return Err(Error::new(ErrorKind::DType, message));
+            }
             let middle = cx.constant(Value::int(dtype, &[], vec![self.bits.middle()]));
             return cx.expand(middle, vec![Dim::Static(count)]).map(Some);
         }
