@@ -93,7 +93,8 @@ fn random_convolutions_agree_with_the_oracle_and_have_one_answer_for_all_threads
 #[test]
 fn long_lines_are_computed_in_pieces() {
     // Image and groups, channels and filters of each, kernel, stride, padding: more of a line than a task copies.
-    let cases: [(&[usize], [usize; 3], &[usize], usize, usize); 6] = [
+    type Case = (&'static [usize], [usize; 3], &'static [usize], usize, usize);
+    let cases: [Case; 6] = [
         (&[9000], [1, 20, 3], &[3], 1, 1),
         (&[9001], [1, 20, 9], &[4], 2, 2),
         (&[14_000], [1, 13, 2], &[5], 3, 7),
