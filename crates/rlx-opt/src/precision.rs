@@ -15,17 +15,15 @@
 //! println!("{}", precision::analyze(&g, &CompileOptions::default(), None));
 //! ```
 
-pub(crate) mod policy;
-
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rlx_ir::op::BinaryOp as B;
 use rlx_ir::{DType, Graph, Node, Op, OpKind, cost};
 
 use crate::facts;
 use crate::options::{CompileOptions, Precision, PrecisionPolicy};
 use crate::passes::legalize::needs_no_kernel;
-use crate::precision::policy::Policy;
 use crate::target::{Gain, Target};
 
 /// How many nodes of a kind compute in an element type.
@@ -162,5 +160,75 @@ fn each_op(graph: &Graph, f: &mut dyn FnMut(&Graph, &Node)) {
             op if needs_no_kernel(op) || !node.shape.dtype().is_float() => {}
             _ => f(graph, node),
         }
+    }
+}
+
+/// Which ops a precision or a policy asks to run in a shorter type, and whether the device gains by it.
+pub(crate) enum Policy<'o> {
+    /// Everything in one type.
+    All(DType),
+    Named(&'o PrecisionPolicy),
+}
+
+impl<'o> Policy<'o> {
+    pub(crate) fn of(options: &'o CompileOptions) -> Self {
+        match (&options.policy, options.precision) {
+            (Some(PrecisionPolicy::AlwaysF16), _) => Policy::All(DType::F16),
+            (Some(policy), _) => Policy::Named(policy),
+            (None, Precision::F32) => Policy::Named(&PrecisionPolicy::AlwaysF32),
+            (None, precision) => Policy::All(precision.dtype()),
+        }
+    }
+
+    /// Whether nothing is asked for but f32.
+    pub(crate) fn is_long(&self) -> bool {
+        matches!(self, Policy::Named(PrecisionPolicy::AlwaysF32))
+    }
+
+    /// The shorter type `op` is to run in, if it is.
+    pub(crate) fn dtype(&self, op: &Op) -> Option<DType> {
+        use PrecisionPolicy as P;
+        match self {
+            Policy::All(dtype) => Some(*dtype),
+            Policy::Named(P::AlwaysF16) => Some(DType::F16),
+            Policy::Named(P::AlwaysF32) => None,
+            Policy::Named(P::AutoMixedConservative) => {
+                (is_weighted_sum(op.kind()) || needs_no_kernel(op)).then_some(DType::F16)
+            }
+            Policy::Named(P::AutoMixed) => (!is_delicate(op)).then_some(DType::F16),
+            Policy::Named(P::AutoMixedBf16) => (!is_delicate(op)).then_some(DType::BF16),
+            Policy::Named(P::Custom(ops)) => match ops.get(&op.kind()) {
+                Some(Precision::F32) | None => needs_no_kernel(op).then_some(DType::F16),
+                Some(precision) => Some(precision.dtype()),
+            },
+        }
+    }
+
+    /// What the device gains by computing `node`, which is f32 in `graph`, in the type it is asked to run in. A precision, and a policy that
+    /// names ops, is obeyed; the mixed policies leave to the device what does not make it faster.
+    pub(crate) fn gain(&self, node: &Node, graph: &Graph, short: DType, target: &dyn Target) -> Gain {
+        use PrecisionPolicy as P;
+        match self {
+            Policy::Named(P::AutoMixedConservative | P::AutoMixed | P::AutoMixedBf16) => {
+                target.gain(node, graph, short)
+            }
+            _ => Gain::Time,
+        }
+    }
+}
+
+/// Attention is more than a matmul: it has a softmax inside.
+fn is_weighted_sum(kind: OpKind) -> bool {
+    is_product(kind) && kind != OpKind::Attention
+}
+
+/// Reductions, norms, softmax and exponentials lose too much in a short type.
+fn is_delicate(op: &Op) -> bool {
+    match op {
+        Op::Reduce { .. } | Op::Cumulative { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => true,
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. } => true,
+        Op::Binary(f) => matches!(f, B::Pow),
+        Op::Activation(f) => f.is_delicate(),
+        _ => false,
     }
 }

@@ -23,7 +23,7 @@ use crate::facts;
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
-use crate::precision::policy::Policy;
+use crate::precision::Policy;
 use crate::target::Gain;
 
 /// Runs the pass.
