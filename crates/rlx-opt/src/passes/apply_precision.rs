@@ -1,6 +1,6 @@
 //! Runs chosen ops in a shorter float type.
 //!
-//! Matches: ops on f32 that the [`PrecisionPolicy`] names, where the device has a kernel for the shorter type.
+//! Matches: ops on f32 that the [`PrecisionPolicy`](crate::PrecisionPolicy) names, where the device has a kernel for the shorter type.
 //! Makes: casts in front of them and behind them; neighbours that both run short keep their values short, and
 //! movement follows what it moves: of each value that was made long again, the short one is remembered, however many reshapes,
 //! slices and concatenations are between it and what reads it. Inputs, outputs and parameters keep the types they are declared with: casts
