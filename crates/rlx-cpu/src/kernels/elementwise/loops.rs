@@ -189,8 +189,7 @@ impl Kernel for ToI64 {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let whole = self.n - self.n % STRETCH;
-        // SAFETY: the callers of `Code::run` promise the memory, and that the result overlaps no operand of another size; a stretch is
-        // within `n` elements.
+        // SAFETY: the callers of `Code::run` promise the memory, which overlaps no operand of another size; stretches are within `n`.
         unsafe {
             for i in (0..whole).step_by(STRETCH) {
                 to_i64_stretch(&*self.x.add(i).cast(), &mut *self.out.add(i).cast());
