@@ -1,7 +1,7 @@
 //! What the CPU gains by 16-bit types, which the mixed policies ask ([`Target::gain`](rlx_opt::Target::gain)).
 //!
 //! Kernels compute in f32, but for products of bf16 where VDPBF16PS makes two in the time of one ([`Isa::multiplies_bf16`]). Elsewhere the
-//! numbers are widened in front of each product, which a matmul of many rows takes a sixth longer by. Weights that are read for a few rows only are
+//! numbers are widened in front of each product, which a matmul of many rows takes a seventh longer by, or more. Weights that are read for a few rows only are
 //! bound by memory, of which they take half. (`cargo run --release -p rlx-cpu --example gemm_short_bench` measures all three.)
 
 use rlx_ir::{DType, Dim, Graph, Node, Op, Shape};
@@ -21,23 +21,23 @@ pub(crate) fn gain(isa: Isa, node: &Node, graph: &Graph, short: DType) -> Gain {
     let operand = |i: usize| node.inputs.get(i).map(|&id| graph.shape(id));
     match &node.op {
         // A channel of its own is multiplied as f32, whatever it is stored in.
-        Op::Conv { groups: 2.., .. } if operand(1).is_some_and(has_one_channel) => slower_unless(fast, short),
+        Op::Conv { groups: 2.., .. } if operand(1).is_some_and(has_one_channel) => as_f32(fast, short),
         Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul | Op::Conv { .. } if fast => Gain::Time,
-        Op::ConvTranspose { .. } => slower_unless(fast, short),
+        Op::ConvTranspose { .. } => as_f32(fast, short),
         Op::Attention { .. } if operand(0).is_some_and(has_few_queries) => Gain::Bytes,
         Op::Attention { .. } if fast => Gain::Time,
         Op::MatMul | Op::Conv { .. } if has_few_rows(node, operand(1)) && isa.kind() != IsaKind::Portable => {
             Gain::Time
         }
         Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul | Op::Conv { .. } | Op::Attention { .. } => {
-            slower_unless(false, short)
+            as_f32(false, short)
         }
         _ => Gain::Bytes,
     }
 }
 
-/// Products that are no faster than those of f32: of a short image where its neighbours are faster.
-fn slower_unless(neighbours_are_fast: bool, short: DType) -> Gain {
+/// What products gain that are computed as those of f32: their neighbours' short images, if those are faster.
+fn as_f32(neighbours_are_fast: bool, short: DType) -> Gain {
     match neighbours_are_fast {
         true => Gain::Bytes,
         false => Gain::Nothing(format!(

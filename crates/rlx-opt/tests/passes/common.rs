@@ -7,12 +7,15 @@ use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, assert_close, tolerance};
 use rlx_ir::{DType, DimBinding, Graph, Node, Op, Result, text, verify_ok};
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{Claim, CompileOptions, Numerics, Target};
+use rlx_opt::{Claim, CompileOptions, Gain, Numerics, Target};
 
 /// A device that claims, fuses, reads and packs whatever it is asked about.
+#[derive(Default)]
 pub struct Anything {
     /// Whether convolutions should have their channels last.
     pub channels_last: bool,
+    /// The most rows of a matmul that gains time in a short type, where other ops gain by less memory traffic only; if not all gain time.
+    pub gaining_rows: Option<usize>,
 }
 
 impl Target for Anything {
@@ -59,6 +62,17 @@ impl Target for Anything {
         self.channels_last
     }
 
+    fn gain(&self, node: &Node, _: &Graph, _: DType) -> Gain {
+        let Some(most) = self.gaining_rows else { return Gain::Time };
+        match node.op {
+            Op::MatMul if node.shape.dim(0).as_static().is_none_or(|rows| rows > most) => {
+                Gain::Nothing("so many rows".into())
+            }
+            Op::MatMul => Gain::Time,
+            _ => Gain::Bytes,
+        }
+    }
+
     fn multiplies_windows(&self, conv: &Node, _: &Graph) -> bool {
         matches!(conv.op, Op::Conv { format: DataFormat::ChannelsLast, .. })
     }
@@ -75,7 +89,7 @@ pub type PassFn = fn(&Graph, &PassContext<'_>) -> Result<Graph>;
 
 /// What `pass` makes of `graph`, without the nodes it left behind.
 pub fn apply_with(pass: PassFn, graph: &Graph, options: &CompileOptions) -> Graph {
-    let target = Anything { channels_last: true };
+    let target = Anything { channels_last: true, ..Anything::default() };
     let after = pass(graph, &PassContext { target: &target, options, is_body: false })
         .unwrap_or_else(|e| panic!("{e}\n{graph}"));
     let after = rlx_opt::rewrite::without_dead_nodes(after);

@@ -9,7 +9,7 @@ use crate::common::{Anything, parse};
 
 /// Whether the first passes hand on the nodes as they are in memory, and how many there are behind them.
 fn after_folding(graph: &Graph) -> (bool, usize) {
-    let target = Arc::new(Anything { channels_last: false });
+    let target = Arc::new(Anything { channels_last: false, ..Anything::default() });
     let mut pipeline = CompilePipeline::new(target, CompileOptions::default());
     pipeline.keep_graphs = true;
     let compiled = pipeline.compile(graph).unwrap();

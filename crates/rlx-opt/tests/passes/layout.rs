@@ -113,7 +113,7 @@ fn a_network_has_one_transpose_at_its_start_and_none_behind_the_pooling() {
 #[test]
 fn channels_stay_first_where_the_device_wants_them_so() {
     let before = block();
-    let target = crate::common::Anything { channels_last: false };
+    let target = crate::common::Anything { channels_last: false, ..crate::common::Anything::default() };
     let context = rlx_opt::pipeline::PassContext {
         target: &target,
         options: &CompileOptions::default(),

@@ -113,8 +113,11 @@ fn scales_along_the_depth_and_sums_beyond_i32_stay_floats() {
             return y"
         ));
         let options = CompileOptions::default();
-        let context =
-            PassContext { target: &Anything { channels_last: true }, options: &options, is_body: false };
+        let context = PassContext {
+            target: &Anything { channels_last: true, ..Anything::default() },
+            options: &options,
+            is_body: false,
+        };
         let after = multiply_integers::run(&before, &context).unwrap();
         assert_eq!(count(&after, OpKind::MatMulInteger), 0, "{after}");
     }

@@ -1,13 +1,12 @@
 //! Precision: which ops run short, and where the casts are.
 
-use crate::common::{apply_with, bindings, check_with, count, short};
-use rlx_ir::lir::View;
-use rlx_ir::op::{BinaryOp, PackFormat};
+use crate::common::{Anything, apply_with, bindings, check_with, count, short};
+use rlx_ir::op::BinaryOp;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::{ConstData, DType, DimBinding, Graph, Node, Op, OpKind, Shape, Value};
+use rlx_ir::{ConstData, DType, DimBinding, Op, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{Claim, CompileOptions, Gain, Precision, PrecisionPolicy, Target, precision};
+use rlx_opt::{CompileOptions, Precision, PrecisionPolicy, precision};
 
 const TEXT: &str = "x: [2, 4] f32
     w: param [4, 4] f32
@@ -73,39 +72,6 @@ fn delicate_ops_stay_long_and_neighbours_stay_short() {
     assert_eq!(count(&all, OpKind::Cast), 3, "{all}");
 }
 
-/// A device that gains time by matmuls of at most so many rows, and only memory traffic by the rest.
-struct FewRows(usize);
-
-impl Target for FewRows {
-    fn name(&self) -> &str {
-        "few-rows"
-    }
-    fn claim(&self, _: &Node, _: &Graph) -> Claim {
-        Claim::Native
-    }
-    fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {
-        false
-    }
-    fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
-        true
-    }
-    fn writes_view(&self, _: &Op, _: &View) -> bool {
-        true
-    }
-    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
-        None
-    }
-    fn gain(&self, node: &Node, _: &Graph, _: DType) -> Gain {
-        match node.op {
-            Op::MatMul if node.shape.dim(0).as_static().is_none_or(|rows| rows > self.0) => {
-                Gain::Nothing("so many rows".into())
-            }
-            Op::MatMul => Gain::Time,
-            _ => Gain::Bytes,
-        }
-    }
-}
-
 #[test]
 fn the_mixed_policies_leave_what_the_device_gains_nothing_by() {
     let text = "x: [2, 4] f32
@@ -119,11 +85,12 @@ fn the_mixed_policies_leave_what_the_device_gains_nothing_by() {
         return c, e";
     let before = short(text);
     let dtypes = |options: &CompileOptions, rows: usize| {
-        let context = PassContext { target: &FewRows(rows), options, is_body: false };
+        let target = Anything { gaining_rows: Some(rows), ..Anything::default() };
+        let context = PassContext { target: &target, options, is_body: false };
         let after = apply_precision::run(&before, &context).unwrap();
         let computed =
             after.nodes().iter().filter(|n| !matches!(n.op, Op::Cast { .. }) && !n.inputs.is_empty());
-        let report = precision::analyze(&after, options, Some(&FewRows(rows)));
+        let report = precision::analyze(&after, options, Some(&target));
         let kept: Vec<_> = report.kept.iter().map(|k| (k.kind, k.node_count, k.reason.clone())).collect();
         (computed.map(|n| n.shape.dtype()).collect::<Vec<_>>(), kept)
     };

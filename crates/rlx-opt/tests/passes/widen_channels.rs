@@ -251,7 +251,7 @@ fn module(size: usize, weights: [usize; 4], stride: usize, pad: usize, cast: boo
     let conv = graph.try_add(op, &[x, w, b]).unwrap();
     let result = graph.try_add(Op::Activation(rlx_ir::op::Activation::Relu), &[conv]).unwrap();
     graph.set_outputs(vec![result]);
-    let target = Arc::new(Anything { channels_last: true });
+    let target = Arc::new(Anything { channels_last: true, ..Anything::default() });
     let compiled = CompilePipeline::new(target, CompileOptions::default()).compile(&graph).unwrap();
     (compiled.lir, graph)
 }
@@ -318,7 +318,7 @@ fn an_image_that_is_computed_is_cast_where_it_is_computed() {
     let types: Vec<DType> =
         after.nodes().iter().filter(|n| matches!(n.op, Op::Pad { .. })).map(|n| n.shape.dtype()).collect();
     assert_eq!(types, [DType::BF16; 2], "{after}");
-    let target = Arc::new(Anything { channels_last: true });
+    let target = Arc::new(Anything { channels_last: true, ..Anything::default() });
     let lir = CompilePipeline::new(target, CompileOptions::default()).compile(&graph).unwrap().lir;
     let found: Vec<_> = lir.steps.iter().map(|step| ops(&step.kind)).collect();
     assert_eq!(found[1..3], [vec![OpKind::Pad], vec![OpKind::Conv]], "{lir}");
