@@ -95,8 +95,10 @@ fn producers(graph: &Graph) -> [usize; 3] {
 
 /// The graph after the passes, and how many matmuls by fixed weights merging them left of how many.
 fn optimised(imported: &Imported) -> Result<(Graph, [usize; 2]), String> {
-    let mut pipeline =
-        CompilePipeline::new(Arc::new(Anything { channels_last: true }), CompileOptions::default());
+    let mut pipeline = CompilePipeline::new(
+        Arc::new(Anything { channels_last: true, ..Anything::default() }),
+        CompileOptions::default(),
+    );
     pipeline.keep_graphs = true;
     let result = pipeline.compile(&imported.graph).map_err(|e| e.to_string())?;
     if let Ok(folder) = std::env::var("RLX_DUMP_PASSES") {

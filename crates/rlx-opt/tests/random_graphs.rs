@@ -31,7 +31,8 @@ fn fault_with(
 ) -> Option<String> {
     let numerics = options.numerics;
     let options = CompileOptions { assert_fusion_clean: true, ..options };
-    let mut pipeline = CompilePipeline::new(Arc::new(Anything { channels_last }), options);
+    let mut pipeline =
+        CompilePipeline::new(Arc::new(Anything { channels_last, ..Anything::default() }), options);
     pipeline.keep_graphs = true;
     let result = match pipeline.compile(graph) {
         Ok(result) => result,

@@ -26,7 +26,8 @@ fn compiled(name: &str, precision: Precision, batch: Option<usize>) -> LirModule
     if let Some(batch) = batch {
         options.dim_binding.set(sym::BATCH, batch);
     }
-    let pipeline = CompilePipeline::new(Arc::new(Anything { channels_last: true }), options);
+    let pipeline =
+        CompilePipeline::new(Arc::new(Anything { channels_last: true, ..Anything::default() }), options);
     pipeline.compile(&imported.graph).unwrap().lir
 }
 
