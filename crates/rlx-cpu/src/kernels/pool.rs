@@ -274,14 +274,22 @@ impl<T: Lanes> Kernel for Line<'_, T> {
             let mut i = 0;
             while i < c {
                 let n = LANES.min(c - i);
-                let mut acc = simd.splat(if pool.largest { T::LOWEST } else { 0.0 });
-                for ky in rows.clone() {
+                let tap = |ky: usize, kx: usize| {
                     let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
-                    for kx in columns.clone() {
-                        let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
-                        // SAFETY: (y, x) is a pixel of the image, i + n ≤ c.
-                        let v = unsafe { T::load(simd, self.x.add((y * s.size[1] + x) * c + i), n) };
-                        acc = if pool.largest { simd.max(v, acc) } else { simd.add(acc, v) };
+                    let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
+                    // SAFETY: (y, x) is a pixel of the image, i + n ≤ c.
+                    unsafe { T::load(simd, self.x.add((y * s.size[1] + x) * c + i), n) }
+                };
+                let mut acc = simd.splat(if pool.largest { T::LOWEST } else { 0.0 });
+                for kx in columns.clone() {
+                    if pool.largest {
+                        acc = rows.clone().fold(acc, |acc, ky| simd.max(tap(ky, kx), acc));
+                    } else if !rows.is_empty() {
+                        // The order of planes, whose lines are joined before their columns.
+                        let first = tap(rows.start, kx);
+                        let sum =
+                            (rows.start + 1..rows.end).fold(first, |sum, ky| simd.add(sum, tap(ky, kx)));
+                        acc = simd.add(acc, sum);
                     }
                 }
                 if !pool.largest {

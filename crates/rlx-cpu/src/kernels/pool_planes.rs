@@ -1,12 +1,11 @@
 //! Pooling where the image or the result is planes (NCHW).
 //!
-//! From planes to planes vectors run along the lines of the result, and nothing is transposed. The lines of a plane that a task reads are
-//! copied to scratch as f32, with what changes no result at both ends; with a step of two, even columns first and odd ones behind
-//! them, so what sixteen neighbouring windows read is sixteen neighbours whatever the step is. Where only one end is planes, a line of the
-//! result is turned while it is in scratch.
+//! From planes to planes vectors run along the lines of the result, and nothing is transposed. First the lines of the image under each line of the
+//! result are joined to one, in scratch and as f32, with a border of what changes no result; then the columns of its windows are. A task joins the lines of
+//! several results before it turns to the columns: a vector of columns is read from two that were written, for which a processor waits until both are in
+//! its cache. Where only one end is planes, a line of the result is turned while it is in scratch.
 //!
-//! The largest of a window is that of its lines' largest in whichever order (of zeros of both signs, either one), so they are joined first, and one line is copied for each of the
-//! result. Sums are joined in the order of [`pool`](super::pool), so the bits are those of channels-last images.
+//! Sums are joined in the order of [`pool`](super::pool), so the bits are those of channels-last images.
 
 use super::conv::planes::turn;
 use super::mismatch;
@@ -15,13 +14,18 @@ use super::{RunCx, Shared};
 use crate::isa::Kernel;
 use crate::layout::Bound;
 use crate::simd::{LANES, Simd};
-use crate::window::deal_columns;
 use rlx_ir::Result;
 
-/// Bytes of the lines that a task copies: they stay in the first-level cache.
-const BLOCK: usize = 24 << 10;
+/// Bytes of the lines that a task joins: more than a processor has stores under way, and less than its first-level cache.
+const BLOCK: usize = 8 << 10;
 
-/// The most bytes of the lines under one line of the result.
+/// Vectors that are joined together, so that how is asked once for all of them.
+const TOGETHER: usize = 4;
+
+/// How many bytes ahead of what is joined the image is prefetched: lines that are read in turns are not a sequence that processors foresee.
+const AHEAD: usize = 4 << 10;
+
+/// The most bytes of a line.
 const MOST: usize = 1 << 20;
 
 /// Elements from one image to the next, and from one plane to the next.
@@ -50,38 +54,29 @@ pub(super) fn planes_of(images: &Bound, preferred: bool) -> Result<Option<Steps>
 pub(super) struct Block {
     /// Lines of the result.
     lines: usize,
-    /// The most lines that these read.
-    reads: usize,
-    /// Columns of a line of scratch that are a multiple of the step apart: those lie beside each other.
-    columns: usize,
-    /// Elements of a line of scratch.
+    /// Elements of a line of scratch, and where it has the first column of the image.
     line: usize,
-    /// Elements of scratch before those lines: how many columns of a window count, and a line as f32.
+    start: usize,
+    /// Elements of scratch before those lines: how many columns of each window count.
     before: usize,
 }
 
 impl Block {
-    /// Of at most `lines` lines; `None` where windows are too large for it.
+    /// Of at most `lines` lines; `None` where windows are too wide for it.
     pub(super) fn new(pool: &Pool, s: &Numbers, lines: usize) -> Option<Block> {
-        let reach = |axis: usize| pool.kernel[axis].checked_sub(1)?.checked_mul(pool.dilation[axis]);
-        let whole = s.out[1].checked_next_multiple_of(LANES)?;
-        let columns = whole.checked_add(reach(1)? / pool.stride[1])?;
-        let line = columns.checked_mul(pool.stride[1])?;
-        let reads = reach(0)?.checked_add(1)?;
-        let bytes = line.checked_mul(size_of::<f32>())?;
-        if bytes.checked_mul(reads)? > MOST {
-            return None;
-        }
-        let fitting = (BLOCK / bytes.max(1)).saturating_sub(reads) / pool.stride[0] + 1;
-        let lines = fitting.min(lines).min(s.out[0]).max(1);
-        let reads = (lines - 1) * pool.stride[0] + reads;
-        let before = whole.checked_add(s.size[1].checked_next_multiple_of(LANES)?)?;
-        Some(Block { lines, reads, columns, line, before })
+        let before = s.out[1].checked_next_multiple_of(LANES)?;
+        let start = pool.before[1].checked_next_multiple_of(LANES)?;
+        let reach = pool.kernel[1].checked_sub(1)?.checked_mul(pool.dilation[1])?;
+        let windows = before.checked_mul(pool.stride[1])?.checked_add(reach)?;
+        let line = start.checked_add(windows.max(s.size[1]))?.checked_next_multiple_of(LANES)?;
+        let bytes = line.checked_mul(size_of::<f32>()).filter(|&bytes| bytes <= MOST)?;
+        let lines = (BLOCK / bytes.max(1)).min(lines).min(s.out[0]).max(1);
+        Some(Block { lines, line, start, before })
     }
 
     /// Elements of scratch.
     fn elements(&self) -> usize {
-        self.before + self.reads * self.line
+        self.before + self.lines * self.line
     }
 }
 
@@ -140,7 +135,7 @@ pub(super) unsafe fn run<T: Lanes>(cx: &mut RunCx<'_, '_>, pool: &Pool, s: &Numb
             cx.parallel(s.worth, s.batch * c * blocks, &|range, scratch| {
                 let scratch = scratch.cast::<f32>();
                 // SAFETY: the caller's promise; blocks of lines are disjoint.
-                unsafe { of.count_columns(scratch) };
+                unsafe { of.prepare(scratch) };
                 for task in range {
                     let (plane, first) = (task / blocks, task % blocks * block.lines);
                     let (image, channel) = (plane / c, plane % c);
@@ -157,7 +152,7 @@ pub(super) unsafe fn run<T: Lanes>(cx: &mut RunCx<'_, '_>, pool: &Pool, s: &Numb
                 let turned = scratch.wrapping_add(block.elements()).cast::<T>();
                 // SAFETY: the caller's promise; lines are disjoint.
                 unsafe {
-                    of.count_columns(scratch);
+                    of.prepare(scratch);
                     for line in range {
                         let (image, first) = (line / lines, line % lines);
                         for channel in 0..c {
@@ -184,16 +179,27 @@ struct Of<'a, T> {
     from: Steps,
 }
 
-impl<T> Of<'_, T> {
-    /// Writes how many columns count of each window of a line, for means.
+impl<T: Lanes> Of<'_, T> {
+    /// What changes no result.
+    fn border(&self) -> f32 {
+        if self.pool.largest { T::LOWEST } else { 0.0 }
+    }
+
+    /// Writes the borders of all lines, and for means how many columns count of each window.
     ///
     /// # Safety
     /// The scratch must be the thread's.
-    unsafe fn count_columns(&self, scratch: *mut f32) {
-        if self.pool.largest {
-            return;
+    unsafe fn prepare(&self, scratch: *mut f32) {
+        let Block { lines, line, start, before } = self.block;
+        let end = start + self.s.size[1];
+        for i in 0..lines {
+            // SAFETY: the caller's promise: scratch has so many lines, and the image's columns are within each.
+            unsafe {
+                let line_at = scratch.add(before + i * line);
+                (0..start).chain(end..line).for_each(|x| line_at.add(x).write(self.border()));
+            }
         }
-        for x in 0..self.s.out[1].next_multiple_of(LANES) {
+        for x in 0..if self.pool.largest { 0 } else { before } {
             let (inside, padded) = taps(self.pool, 1, x, self.s.size[1]);
             let count = if self.pool.count_pad { padded } else { inside.len() };
             // SAFETY: the caller's promise: a block has room for as many in front.
@@ -218,174 +224,186 @@ impl<T: Lanes> Kernel for Lines<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        // SAFETY: `run`'s promises: the plane is the image's, the scratch has the block, and the lines are those of the result.
+        let places = std::array::from_fn(|i| (i * self.of.pool.stride[1]) as u32);
+        // SAFETY: `run`'s promises: the plane is the image's, the scratch is prepared, and the lines are those of the result.
         unsafe {
-            if self.of.pool.largest {
-                self.largest(simd);
-            } else {
-                self.means(simd);
+            for i in 0..self.count {
+                self.join_lines(simd, i);
+            }
+            for i in 0..self.count {
+                self.join_columns(simd, i, &places);
             }
         }
     }
 }
 
 impl<T: Lanes> Lines<'_, T> {
-    /// Where the image's plane begins.
     #[inline(always)]
-    fn plane(&self) -> *const T {
-        let Of { x, from, .. } = self.of;
-        x.get().wrapping_add(self.image * from[0] + self.channel * from[1]).cast_const()
+    fn join<S: Simd>(&self, simd: S, x: S::F, acc: S::F) -> S::F {
+        if self.of.pool.largest { simd.max(x, acc) } else { simd.add(acc, x) }
     }
 
-    /// The largest of each window.
+    /// Where scratch has the `i`-th line.
+    #[inline(always)]
+    fn line(&self, i: usize) -> *mut f32 {
+        self.scratch.wrapping_add(self.of.block.before + i * self.of.block.line)
+    }
+
+    /// Joins the lines of the image under the `i`-th line of the result.
     ///
     /// # Safety
     /// As [`run`], for these lines and with the thread's scratch.
     #[inline(always)]
-    unsafe fn largest<S: Simd>(&self, simd: S) {
-        let Of { pool, s, block, .. } = self.of;
-        let (plane, width) = (self.plane(), s.size[1]);
-        let (joined, line) = (self.joined(), self.scratch.wrapping_add(block.before));
-        for i in 0..self.count {
-            let row = self.first + i;
-            let rows = taps(pool, 0, row, s.size[0]).0;
-            let (first, step) = (
-                (row * pool.stride[0] + rows.start * pool.dilation[0]).wrapping_sub(pool.before[0]),
-                pool.dilation[0],
-            );
-            for x in (0..width).step_by(LANES) {
-                let n = LANES.min(width - x);
-                let mut acc = simd.splat(T::LOWEST);
-                // SAFETY: the caller's promise; the taps are lines of the image, and scratch has room for one in front.
-                unsafe {
-                    for k in 0..rows.len() {
-                        let from = plane.wrapping_add((first.wrapping_add(k * step)) * width + x);
-                        acc = simd.max(T::load(simd, from, n), acc);
-                    }
-                    simd.store(joined.wrapping_add(x), acc);
-                }
-            }
-            // SAFETY: the caller's promise; what was joined is a line.
-            unsafe {
-                self.deal(simd, joined.cast_const(), line);
-                for x in (0..s.out[1]).step_by(LANES) {
-                    let acc = self.join(simd, line.wrapping_add(x).cast_const(), simd.splat(T::LOWEST));
-                    T::store(simd, self.to.wrapping_add(i * s.out[1] + x), LANES.min(s.out[1] - x), acc);
-                }
-            }
-        }
-    }
-
-    /// The mean of each window.
-    ///
-    /// # Safety
-    /// As [`Lines::largest`]; how many columns count must be in the scratch.
-    #[inline(always)]
-    unsafe fn means<S: Simd>(&self, simd: S) {
-        let Of { pool, s, block, .. } = self.of;
-        // SAFETY: the caller's promise; what whole vectors read of a line is in the scratch.
+    unsafe fn join_lines<S: Simd>(&self, simd: S, i: usize) {
+        let Of { pool, s, block, x, from } = self.of;
+        let plane = x.get().wrapping_add(self.image * from[0] + self.channel * from[1]).cast_const();
+        let (row, width, to) = (self.first + i, s.size[1], self.line(i).wrapping_add(block.start));
+        let rows = taps(pool, 0, row, s.size[0]).0;
+        let first = (row * pool.stride[0] + rows.start * pool.dilation[0]).wrapping_sub(pool.before[0]);
+        let from = plane.wrapping_add(first.wrapping_mul(width));
+        let mut x = 0;
+        // SAFETY: the caller's promise; the taps are lines of the image, whose columns are within a line of scratch.
         unsafe {
-            self.copy(simd);
-            for i in 0..self.count {
-                let (rows, padded) = taps(pool, 0, self.first + i, s.size[0]);
-                let counted = simd.splat(if pool.count_pad { padded } else { rows.len() } as f32);
-                let lines = self.scratch.wrapping_add(block.before + i * pool.stride[0] * block.line);
-                for x in (0..s.out[1]).step_by(LANES) {
-                    let mut acc = simd.zero();
-                    for ky in rows.clone() {
-                        let line = lines.wrapping_add(ky * pool.dilation[0] * block.line + x);
-                        acc = self.join(simd, line.cast_const(), acc);
-                    }
-                    let columns = simd.load(self.scratch.wrapping_add(x).cast_const());
-                    acc = simd.div(acc, simd.max(simd.mul(counted, columns), simd.splat(1.0)));
-                    T::store(simd, self.to.wrapping_add(i * s.out[1] + x), LANES.min(s.out[1] - x), acc);
+            while width - x >= TOGETHER * LANES {
+                self.lines::<S, TOGETHER>(
+                    simd,
+                    from.wrapping_add(x),
+                    rows.len(),
+                    (to.wrapping_add(x), LANES),
+                );
+                x += TOGETHER * LANES;
+            }
+            while x < width {
+                let n = LANES.min(width - x);
+                self.lines::<S, 1>(simd, from.wrapping_add(x), rows.len(), (to.wrapping_add(x), n));
+                x += LANES;
+            }
+        }
+    }
+
+    /// Joins `V` vectors of `n` columns of so many lines.
+    ///
+    /// # Safety
+    /// They must be readable and writable.
+    #[inline(always)]
+    unsafe fn lines<S: Simd, const V: usize>(
+        &self,
+        simd: S,
+        from: *const T,
+        lines: usize,
+        (to, n): (*mut f32, usize),
+    ) {
+        let Of { pool, s, .. } = self.of;
+        let mut acc = [simd.splat(self.of.border()); V];
+        for k in 0..lines {
+            let from = from.wrapping_add(k * pool.dilation[0] * s.size[1]);
+            // What the lines of the result before this one have read is there.
+            let new = k + pool.stride[0] >= lines;
+            for (v, acc) in acc.iter_mut().enumerate() {
+                let from = from.wrapping_add(v * LANES);
+                if new {
+                    simd.prefetch_l1(from.wrapping_byte_add(AHEAD).cast());
                 }
-            }
-        }
-    }
-
-    /// Where the scratch has a line as f32 in front of those that are copied.
-    #[inline(always)]
-    fn joined(&self) -> *mut f32 {
-        self.scratch.wrapping_add(self.of.s.out[1].next_multiple_of(LANES))
-    }
-
-    /// Joins a line of the windows of sixteen neighbours to what there is of them.
-    ///
-    /// # Safety
-    /// The line must have been copied.
-    #[inline(always)]
-    unsafe fn join<S: Simd>(&self, simd: S, line: *const f32, mut acc: S::F) -> S::F {
-        let Of { pool, block, .. } = self.of;
-        let (step, dilation) = (pool.stride[1], pool.dilation[1]);
-        for k in 0..pool.kernel[1] {
-            let column = k * dilation;
-            // Divisors that are known are no divisions.
-            let at = match step {
-                1 => column,
-                2 => column % 2 * block.columns + column / 2,
-                _ => column % step * block.columns + column / step,
-            };
-            // SAFETY: the caller's promise: all that whole vectors read is there.
-            let v = unsafe { simd.load(line.wrapping_add(at)) };
-            acc = if pool.largest { simd.max(v, acc) } else { simd.add(acc, v) };
-        }
-        acc
-    }
-
-    /// Copies what is read, with a border.
-    ///
-    /// # Safety
-    /// The plane must be readable, and the scratch have a block.
-    #[inline(always)]
-    unsafe fn copy<S: Simd>(&self, simd: S) {
-        let Of { pool, s, block, .. } = self.of;
-        let plane = self.plane();
-        let reach = pool.kernel[0].saturating_sub(1) * pool.dilation[0] + 1;
-        for read in 0..(self.count - 1) * pool.stride[0] + reach {
-            // Lines above the image become huge; no window has them.
-            let y = (self.first * pool.stride[0] + read).wrapping_sub(pool.before[0]);
-            if y < s.size[0] {
-                let to = self.scratch.wrapping_add(block.before + read * block.line);
                 // SAFETY: the caller's promise.
-                unsafe { self.copy_line(simd, plane.wrapping_add(y * s.size[1]), to) };
+                *acc = self.join(simd, unsafe { T::load(simd, from, n) }, *acc);
             }
+        }
+        for (v, acc) in acc.into_iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { simd.store_upto(to.wrapping_add(v * LANES), n, acc) };
         }
     }
 
-    /// # Safety
-    /// As [`Lines::copy`], for one line.
-    #[inline(always)]
-    unsafe fn copy_line<S: Simd>(&self, simd: S, from: *const T, to: *mut f32) {
-        let width = self.of.s.size[1];
-        // An element of four bytes is an f32, and read where it is.
-        let mut wide = from.cast::<f32>();
-        if const { size_of::<T>() != size_of::<f32>() } {
-            let line = self.joined();
-            for i in (0..width).step_by(LANES) {
-                let n = LANES.min(width - i);
-                // SAFETY: the caller's promise; a block has room for the line in front.
-                unsafe { simd.store(line.wrapping_add(i), T::load(simd, from.wrapping_add(i), n)) };
-            }
-            wide = line.cast_const();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.deal(simd, wide, to) };
-    }
-
-    /// Deals out the columns of a line of the image to where windows read them, with the border of the line.
+    /// Joins the columns of the windows of the `i`-th line.
     ///
     /// # Safety
-    /// The line must be readable, and a line of scratch.
+    /// As [`Lines::join_lines`], which must have joined its lines; `places` are the first columns of sixteen windows.
     #[inline(always)]
-    unsafe fn deal<S: Simd>(&self, simd: S, line: *const f32, to: *mut f32) {
+    unsafe fn join_columns<S: Simd>(&self, simd: S, i: usize, places: &[u32; LANES]) {
         let Of { pool, s, block, .. } = self.of;
-        let border = if pool.largest { T::LOWEST } else { 0.0 };
-        for rest in 0..pool.stride[1] {
-            // SAFETY: the caller's promise: a line of scratch, and columns of the image.
-            unsafe {
-                let to = std::slice::from_raw_parts_mut(to.add(rest * block.columns), block.columns);
-                deal_columns(simd, line, s.size[1], (pool.stride[1], pool.before[1]), rest, border, to);
+        let line = self.line(i).wrapping_add(block.start - pool.before[1]).cast_const();
+        let to = self.to.wrapping_add(i * s.out[1]);
+        let (rows, padded) = taps(pool, 0, self.first + i, s.size[0]);
+        let counted = if pool.count_pad { padded } else { rows.len() } as f32;
+        let mut x = 0;
+        // SAFETY: the caller's promise; what whole vectors of windows read of a line is in the scratch.
+        unsafe {
+            while s.out[1] - x >= TOGETHER * LANES {
+                self.results::<S, TOGETHER>(simd, (line, x), counted, places, (to, LANES));
+                x += TOGETHER * LANES;
+            }
+            while x < s.out[1] {
+                self.results::<S, 1>(simd, (line, x), counted, places, (to, LANES.min(s.out[1] - x)));
+                x += LANES;
+            }
+        }
+    }
+
+    /// `V` vectors of `n` results from window `x` of a line on, where `counted` lines count.
+    ///
+    /// # Safety
+    /// As [`Lines::join_columns`].
+    #[inline(always)]
+    unsafe fn results<S: Simd, const V: usize>(
+        &self,
+        simd: S,
+        (line, x): (*const f32, usize),
+        counted: f32,
+        places: &[u32; LANES],
+        (to, n): (*mut T, usize),
+    ) {
+        let pool = self.of.pool;
+        let mut acc = [simd.splat(self.of.border()); V];
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.windows(simd, line.wrapping_add(x * pool.stride[1]), places, &mut acc);
+            for (v, mut acc) in acc.into_iter().enumerate() {
+                let x = x + v * LANES;
+                if !pool.largest {
+                    let columns = simd.load(self.scratch.wrapping_add(x).cast_const());
+                    let count = simd.mul(simd.splat(counted), columns);
+                    acc = simd.div(acc, simd.max_raw(count, simd.splat(1.0)));
+                }
+                T::store(simd, to.wrapping_add(x), n, acc);
+            }
+        }
+    }
+
+    /// Joins the columns of windows, sixteen to a vector, the first of which begins at `line`.
+    ///
+    /// # Safety
+    /// The line must be readable for them, and sixteen elements beyond the first column of the last one.
+    #[inline(always)]
+    unsafe fn windows<S: Simd, const V: usize>(
+        &self,
+        simd: S,
+        line: *const f32,
+        places: &[u32; LANES],
+        acc: &mut [S::F; V],
+    ) {
+        let pool = self.of.pool;
+        let (taps, step, dilation) = (pool.kernel[1], pool.stride[1], pool.dilation[1]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if step == 2 && dilation == 1 {
+                for k in (0..taps).step_by(2) {
+                    for (v, acc) in acc.iter_mut().enumerate() {
+                        let at = line.wrapping_add(k + v * 2 * LANES);
+                        let (even, odd) = simd.unzip(simd.load(at), simd.load(at.wrapping_add(LANES)));
+                        *acc = self.join(simd, even, *acc);
+                        if k + 1 < taps {
+                            *acc = self.join(simd, odd, *acc);
+                        }
+                    }
+                }
+                return;
+            }
+            for k in 0..taps {
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    let at = line.wrapping_add(k * dilation + v * step * LANES);
+                    let x = if step == 1 { simd.load(at) } else { simd.pick(at, places.as_ptr()) };
+                    *acc = self.join(simd, x, *acc);
+                }
             }
         }
     }

@@ -316,7 +316,7 @@ impl Part<'_> {
                             continue;
                         }
                         let line = self.of.x.wrapping_add(plane + y * width + skipped);
-                        deal_columns(s, line, width - skipped, (step, left), rest, 0.0, to);
+                        deal_columns(s, line, width - skipped, (step, left), rest, to);
                     }
                 }
             }

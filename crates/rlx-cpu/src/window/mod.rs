@@ -201,7 +201,7 @@ pub(crate) unsafe fn copy_every<S: Simd>(s: S, from: *const f32, step: usize, to
     }
 }
 
-/// Every `step`-th column of a line of `width` with a border of `left` columns in front, from column `rest` on, beside each other; `border` where the line
+/// Every `step`-th column of a line of `width` with a border of `left` columns in front, from column `rest` on, beside each other; zeros where the line
 /// has none. Windows a step apart then read neighbours.
 ///
 /// # Safety
@@ -213,7 +213,6 @@ pub(crate) unsafe fn deal_columns<S: Simd>(
     width: usize,
     (step, left): (usize, usize),
     rest: usize,
-    border: f32,
     to: &mut [f32],
 ) {
     // Divisors that are known are no divisions.
@@ -233,8 +232,8 @@ pub(crate) unsafe fn deal_columns<S: Simd>(
             _ => copy_every(s, from, step, inside.as_mut_ptr(), inside.len()),
         }
     }
-    to[..start].fill(border);
-    to[end..].fill(border);
+    to[..start].fill(0.0);
+    to[end..].fill(0.0);
 }
 
 #[cfg(test)]
