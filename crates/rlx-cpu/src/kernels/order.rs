@@ -29,7 +29,9 @@ pub(crate) trait Ordered: Number {
 }
 
 /// A signed integer.
-pub(crate) trait Key: Copy + Ord + Send + Sync + std::ops::BitXor<Output = Self> + 'static {
+pub(crate) trait Key:
+    Copy + Ord + Into<i64> + Send + Sync + std::ops::BitXor<Output = Self> + 'static
+{
     /// No bits.
     const NONE: Self;
     /// All bits: `key ^ ALL` turns the order round.
