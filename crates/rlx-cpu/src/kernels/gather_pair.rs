@@ -138,12 +138,16 @@ impl StepKernel for Gathers {
         let row_bytes = picked[1] * bytes;
         cx.parallel(plan.worth, plan.blocks * picked[0], &|range, _| {
             let mut last = None;
+            let (mut block, mut i) = (range.start / picked[0], range.start % picked[0]);
             for row in range {
-                let (block, i) = (row / picked[0], row % picked[0]);
                 // The row before is this thread's if it is the last one.
                 // SAFETY: all places were written, and are within the table; rows of the result are disjoint.
                 unsafe {
                     let place = block * sizes[0] + *outer.get().add(i) as usize;
+                    i += 1;
+                    if i == picked[0] {
+                        (block, i) = (block + 1, 0);
+                    }
                     let to = to.get().wrapping_add(row * row_bytes);
                     if last == Some(place) {
                         std::ptr::copy_nonoverlapping(to.wrapping_sub(row_bytes), to, row_bytes);
