@@ -9,6 +9,7 @@ use rlx_ir::ops::attr::NamedVariant;
 use rlx_ir::{DType, Op};
 use rlx_math::OnCpu;
 
+use super::chain::Chain;
 use super::halves::{self, Conversion};
 use super::loops::{self, F1, F2, block_at, block_of, map1, map2};
 use super::number::*;
@@ -26,6 +27,9 @@ pub(crate) struct Source {
     pub(crate) step: usize,
 }
 
+/// Operands of an instruction at most.
+pub(crate) const ARGS: usize = 5;
+
 /// Whether a loop is in vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
@@ -40,6 +44,8 @@ pub(crate) enum Code {
     Unary(Unary, DType),
     /// A vector function of two f32, or of two of this 16-bit float.
     Binary(Binary, DType),
+    /// Several of these one after the other.
+    Chain(Chain),
     /// Between f32 and a 16-bit float.
     Half(Conversion, DType),
     /// f32 to bytes of this type by a scale and, if so, a zero point.
@@ -63,19 +69,20 @@ impl Code {
     /// Sources must be readable for `n` elements (1 when they step by 0) and `out` writable for `n`; `out` may
     /// be a source of the same element size, but must not overlap one otherwise.
     #[inline]
-    pub(crate) unsafe fn run(&self, isa: Isa, sources: &[Source; 3], out: *mut u8, n: usize) {
-        let [a, b, _] = *sources;
+    pub(crate) unsafe fn run(&self, isa: Isa, sources: &[Source; ARGS], out: *mut u8, n: usize) {
+        let [a, b, c, ..] = *sources;
         // SAFETY: the caller's promises are the functions'.
         unsafe {
             match *self {
                 Code::Unary(f, dtype) => vectors::unary(isa, f, dtype, a.ptr, out, n),
                 Code::Binary(op, dtype) => vectors::binary(isa, op, dtype, a, b, out, n),
+                Code::Chain(ref chain) => chain.run(isa, sources, out, n),
                 Code::Half(how, half) => halves::convert(isa, how, half, a.ptr, out, n),
-                Code::Quantise(to, zero) => isa.run(Quantise { to, sources: *sources, zero, out, n }),
+                Code::Quantise(to, zero) => isa.run(Quantise { to, sources: [a, b, c], zero, out, n }),
                 Code::Dequantise(from, zero) => {
-                    isa.run(Dequantise { from, sources: *sources, zero, out: out.cast(), n });
+                    isa.run(Dequantise { from, sources: [a, b, c], zero, out: out.cast(), n });
                 }
-                Code::Select(dtype) => loops::select(isa, dtype.size_bytes(), *sources, out, n),
+                Code::Select(dtype) => loops::select(isa, dtype.size_bytes(), [a, b, c], out, n),
                 Code::Double(f) => {
                     let (x, out) = (a.ptr.cast::<f64>(), out.cast::<f64>());
                     for i in 0..n {
@@ -107,6 +114,7 @@ impl Code {
             Code::Binary(Binary::Pow, _) => 5.0,
             Code::Binary(..) | Code::Half(..) | Code::Dequantise(..) | Code::Select(_) => 0.06,
             Code::Map1(_, Pace::Vector) | Code::Map2(_, Pace::Vector) => 0.06,
+            Code::Chain(chain) => chain.nanos(),
             Code::Quantise(..) => 0.15,
             _ => 1.0,
         }

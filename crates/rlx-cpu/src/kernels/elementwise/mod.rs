@@ -7,6 +7,7 @@
 //! their own: a tile is some of them, and the operand's slot holds it as many times. An operand that is read through a transposed view
 //! is transposed on the way, a panel of the tiles of sixteen rows at a time.
 
+mod chain;
 mod functions;
 pub(crate) mod halves;
 pub(crate) mod instr;
@@ -15,6 +16,7 @@ mod number;
 pub(crate) mod program;
 pub(crate) mod quantised;
 mod strided;
+mod tiles;
 mod vectors;
 
 use std::collections::HashMap;
@@ -24,15 +26,16 @@ use std::sync::Arc;
 use rlx_ir::{DType, Graph, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
-use self::instr::Source;
+use self::instr::{ARGS, Source};
 use self::program::{InputKind, TILE, TileProgram};
 use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{
     BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
 };
-use crate::isa::Isa;
-use crate::layout::{At, Bound, Layout, collapse};
+use crate::isa::{Isa, Kernel};
+use crate::layout::{At, Bound, Layout};
 use crate::memory::Place;
+use crate::simd::Simd;
 
 pub(crate) use strided::{gather, gather_any, scatter, sized};
 
@@ -42,22 +45,8 @@ const PANEL: usize = 16;
 /// Elements of a tile where there are panels.
 const PANEL_TILE: usize = 256;
 
-/// Elements of a tile of one instruction between operands in memory, and bytes of all slots where tiles are longer than [`TILE`].
-const LONG_TILE: usize = 4096;
-const SLOTS_BYTES: usize = 8 << 10;
-
-/// There are at least so many tiles that are longer.
-const TILES: usize = 64;
-
-/// Rows shorter than this are not walked row by row.
-const LONG_ROW: usize = 64;
-
-/// About how many nanoseconds a row takes besides its elements if it is a tile of its own: for itself, for each operand and for each
-/// instruction. Guesses, by which rows of 64 elements are copied and rows of a tile are not.
-const ROW: [f64; 3] = [8.0, 4.0, 10.0];
-
-/// The same of a row of an operand that is copied to a tile: for itself and for each element.
-const COPY: [f64; 2] = [5.0, 0.08];
+/// How many bytes ahead rows are prefetched that are apart in memory, of an operand of at least so many bytes.
+const AHEAD: [usize; 2] = [4 << 10, 1 << 20];
 
 /// Whether there is code for a node.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -143,11 +132,13 @@ struct Walk {
     mode: Mode,
     /// Of an output: whether its instruction may write it to memory at once, because no later one reads an input there.
     early: bool,
+    /// Of an input: whether its rows are prefetched, because no processor foresees what is read next.
+    apart: bool,
 }
 
 impl Walk {
     fn new(at: At, size: usize) -> Walk {
-        Walk { at, size, layout: Layout::SCALAR, mode: Mode::Direct, early: true }
+        Walk { at, size, layout: Layout::SCALAR, mode: Mode::Direct, early: true, apart: false }
     }
 }
 
@@ -237,120 +228,6 @@ impl Elementwise {
         Ok(Needs { thread_scratch: self.scratch_bytes(), shared_scratch: 0, nanos })
     }
 
-    /// Cuts the iteration space of `elements` into tiles.
-    fn shape(&mut self, elements: usize) {
-        collapse(&mut self.layouts);
-        let space = self.layouts.first().copied().unwrap_or(Layout::SCALAR);
-        let rank = space.rank();
-        self.inner = space.dims().last().copied().unwrap_or(1);
-        self.rows = if elements == 0 { 0 } else { elements / self.inner };
-        if let Some(joined) = self.rows_of_a_tile() {
-            return self.join_rows(joined);
-        }
-        let outer_stride = |l: &Layout| if rank < 2 { 0 } else { l.strides()[rank - 2] };
-        let transposed = |l: &Layout| outer_stride(l) == 1 && l.strides()[rank - 1].abs() > 1;
-        let inputs = self.outputs.len();
-        let turned = self.layouts[inputs..].iter().any(transposed);
-        self.by_row = self.rows <= 1 || self.inner >= LONG_ROW && (turned || self.rows_are_worth_it());
-        let (length, outer) =
-            if self.by_row { (self.inner, rank.saturating_sub(1)) } else { (elements, rank) };
-        let panels = self.by_row && turned;
-        self.height = if panels { space.dims()[rank - 2] } else { 0 };
-        let most = if panels { PANEL_TILE } else { self.longest_tile(length, elements) };
-        self.pieces = length.div_ceil(most);
-        self.tile = length.div_ceil(self.pieces.max(1)).next_multiple_of(16).min(most);
-        self.pieces = length.div_ceil(self.tile.max(1));
-        let walks = self.outputs.iter_mut().chain(&mut self.inputs).zip(&self.layouts);
-        for (i, (walk, layout)) in walks.enumerate() {
-            let inner = layout.strides().last().copied().unwrap_or(1);
-            walk.mode = if self.by_row {
-                match inner {
-                    1 => Mode::Direct,
-                    0 => Mode::Uniform,
-                    _ if i >= inputs && transposed(layout) => Mode::Transposed,
-                    _ => Mode::Strided,
-                }
-            } else if layout.is_dense() {
-                Mode::Direct
-            } else if layout.strides().iter().all(|&s| s == 0) {
-                Mode::Uniform
-            } else {
-                Mode::Strided
-            };
-            walk.layout = if self.by_row { layout.range(0, outer) } else { *layout };
-            if self.by_row {
-                // The innermost stride is kept behind the outer dimensions.
-                walk.layout.push(self.inner, inner);
-            }
-        }
-    }
-
-    /// Whether what a tile takes besides its elements is not worth copying operands for, so that a tile may be of several rows.
-    fn rows_are_worth_it(&self) -> bool {
-        let same = |l: &Layout| l.strides().iter().all(|&s| s == 0);
-        let copied = self.layouts.iter().filter(|l| !l.is_dense() && !same(l)).count() as f64;
-        let [row, operand, instruction] = ROW;
-        let besides =
-            row + operand * self.layouts.len() as f64 + instruction * self.program.instrs.len() as f64;
-        // A tile across rows takes as much, but there are fewer of them.
-        let saved = besides * (1.0 - self.inner as f64 / TILE as f64);
-        saved <= copied * (COPY[0] + COPY[1] * self.inner as f64)
-    }
-
-    /// Elements of a tile at most, where a row, or all `elements`, have `length`: what a tile costs besides its elements counts less for longer ones. One instruction
-    /// from memory to memory needs no slot; others need some that stay in the first-level cache.
-    fn longest_tile(&self, length: usize, elements: usize) -> usize {
-        let dense = |l: &Layout| if self.by_row { l.strides().last() == Some(&1) } else { l.is_dense() };
-        let one = |l: &Layout| {
-            if self.by_row { l.strides().last() == Some(&0) } else { l.strides().iter().all(|&s| s == 0) }
-        };
-        let (outputs, inputs) = self.layouts.split_at(self.outputs.len());
-        let slotless = self.program.instrs.len() == 1
-            && self.outputs.iter().all(|walk| walk.early)
-            && outputs.iter().all(dense);
-        let own = if slotless { 0 } else { self.program.slots };
-        let slots = own + inputs.iter().filter(|l| !dense(l) && !one(l)).count();
-        let most = if slots == 0 { LONG_TILE } else { SLOTS_BYTES / (slots * self.program.widest) };
-        // Enough tiles are left to share.
-        (most.min(elements / TILES).min(length) / 16 * 16).max(TILE)
-    }
-
-    /// How many of the innermost rows are a tile, where they are short, an operand is the same in each of them, and all others go on from
-    /// one to the next.
-    fn rows_of_a_tile(&self) -> Option<usize> {
-        let [.., rows, inner] = *self.layouts.first()?.dims() else { return None };
-        let repeated = |l: &Layout| l.strides().ends_with(&[0, 1]);
-        let goes_on = |l: &Layout| l.strides().ends_with(&[inner as isize, 1]);
-        let (outputs, inputs) = self.layouts.split_at(self.outputs.len());
-        let joins = self.rows > 0
-            && rows * inner >= LONG_ROW
-            && inner <= TILE / 2
-            && outputs.iter().all(goes_on)
-            && inputs.iter().any(repeated)
-            && inputs.iter().all(|l| repeated(l) || goes_on(l) || l.strides().ends_with(&[0, 0]));
-        // Tiles of about the same size.
-        joins.then(|| rows.div_ceil(rows.div_ceil(TILE / inner)))
-    }
-
-    /// Makes the innermost rows one, `joined` of which are a tile.
-    fn join_rows(&mut self, joined: usize) {
-        let walks = self.outputs.iter_mut().chain(&mut self.inputs);
-        for (walk, layout) in walks.zip(&self.layouts) {
-            let outer = layout.rank() - 2;
-            let (rows, inner) = (layout.dims()[outer], layout.dims()[outer + 1]);
-            let (mode, step) = match layout.strides()[outer..] {
-                [0, 0] => (Mode::Uniform, 0),
-                [0, _] => (Mode::Repeated(inner), 0),
-                _ => (Mode::Direct, 1),
-            };
-            (walk.mode, walk.layout) = (mode, layout.range(0, outer));
-            walk.layout.push(rows * inner, step);
-            (self.tile, self.pieces) = (joined * inner, rows.div_ceil(joined));
-            (self.rows, self.inner) = (layout.range(0, outer).elements(), rows * inner);
-        }
-        (self.by_row, self.height) = (true, 0);
-    }
-
     fn table_bytes(&self) -> usize {
         (self.program.values * size_of::<Source>()).next_multiple_of(64)
     }
@@ -413,6 +290,7 @@ impl Elementwise {
                     (place.row, place.start, n)
                 } else if self.by_row {
                     let (row, start) = (unit / self.pieces, unit % self.pieces * self.tile);
+                    self.prefetch(isa, bases, row);
                     (row, start, self.tile.min(self.inner - start))
                 } else {
                     let start = unit * self.tile;
@@ -472,6 +350,18 @@ impl Elementwise {
             let at = i * self.panel_bytes() + of_panel * self.tile * walk.size;
             // SAFETY: the caller's promise.
             unsafe { *table.add(i) = Source { ptr: panels.wrapping_add(at).cast_const(), step: 1 } };
+        }
+    }
+
+    /// Prefetches what is read some rows behind `row` of operands whose rows are apart.
+    #[inline]
+    fn prefetch(&self, isa: Isa, bases: Bases<'_>, row: usize) {
+        for walk in self.inputs.iter().filter(|walk| walk.apart) {
+            let bytes = self.inner * walk.size;
+            let row = row + (AHEAD[0] / bytes).max(1);
+            if row < self.rows {
+                isa.run(Prefetch { at: self.place(bases, walk, row, 0), bytes });
+            }
         }
     }
 
@@ -568,7 +458,7 @@ impl Elementwise {
                     out = self.place(bases, &self.outputs[i], row, start);
                 }
                 // One value for the whole tile must outlive a result that is written over it.
-                let mut saved = [0u64; 3];
+                let mut saved = [0u64; ARGS];
                 for (arg, saved) in args.iter_mut().zip(&mut saved) {
                     if step == 1 && arg.step == 0 && std::ptr::eq(arg.ptr, out) {
                         *saved = arg.ptr.cast::<u64>().read_unaligned();
@@ -606,6 +496,21 @@ impl StepKernel for Elementwise {
         // SAFETY: the caller's promise.
         unsafe { self.run_all(cx) };
         Ok(())
+    }
+}
+
+/// Prefetches neighbours into the first-level cache.
+struct Prefetch {
+    at: *const u8,
+    bytes: usize,
+}
+
+impl Kernel for Prefetch {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        (0..self.bytes).step_by(64).for_each(|i| s.prefetch_l1(self.at.wrapping_add(i).cast()));
     }
 }
 

@@ -12,9 +12,10 @@
 
 use rlx_ir::{ConstData, DType, Graph, Node, NodeId, Op};
 
+use super::chain::Chain;
 use super::functions::Functions;
 use super::halves::Conversion;
-use super::instr::{self, Code};
+use super::instr::{self, ARGS, Code};
 use crate::math::Unary;
 
 /// Elements of a tile.
@@ -27,10 +28,28 @@ pub(crate) type ValueId = u16;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Instr {
     pub(crate) code: Code,
-    pub(crate) args: [ValueId; 3],
+    pub(crate) args: [ValueId; ARGS],
     pub(crate) arity: u8,
     pub(crate) out: ValueId,
     pub(crate) slot: u16,
+}
+
+impl Instr {
+    /// The values it reads.
+    fn args(&self) -> &[ValueId] {
+        &self.args[..usize::from(self.arity)]
+    }
+
+    /// This instruction and `next`, whose operand number `at` is its result, as one, if there is one.
+    fn then(&self, next: &Instr, at: usize) -> Option<Instr> {
+        let code = Code::Chain(Chain::of(self.code)?.then(Chain::of(next.code)?, at)?);
+        let mut both = Instr { code, out: next.out, ..*self };
+        for (_, &arg) in next.args().iter().enumerate().filter(|&(i, _)| i != at) {
+            *both.args.get_mut(usize::from(both.arity))? = arg;
+            both.arity += 1;
+        }
+        Some(both)
+    }
 }
 
 /// Where an input of the program comes from.
@@ -106,7 +125,7 @@ impl Builder {
 
     fn emit(&mut self, code: Code, args: &[ValueId], dtype: DType) -> Result<ValueId, String> {
         let out = self.value(dtype.size_bytes())?;
-        let mut list = [args[0]; 3];
+        let mut list = [args[0]; ARGS];
         list[..args.len()].copy_from_slice(args);
         self.instrs.push(Instr { code, args: list, arity: args.len() as u8, out, slot: 0 });
         Ok(out)
@@ -184,6 +203,7 @@ impl Builder {
             let id = if outputs.len() == 1 { self.only_result(v)? } else { self.memory(v)? };
             results.push((id, v.dtype.size_bytes()));
         }
+        self.join_chains(&results);
         let last_use = self.last_uses(&results);
         let slots = self.assign_slots(&last_use);
         self.inputs.iter_mut().zip(&last_use).for_each(|(input, &at)| input.last_use = at);
@@ -205,11 +225,30 @@ impl Builder {
         })
     }
 
+    /// Makes one instruction of those whose results only the next one reads, where a [`Chain`] has both.
+    fn join_chains(&mut self, results: &[(ValueId, usize)]) {
+        let mut uses = vec![0; self.sizes.len()];
+        let read = self.instrs.iter().flat_map(|i| i.args());
+        read.chain(results.iter().map(|(id, _)| id)).for_each(|&id| uses[usize::from(id)] += 1);
+        let mut joined: Vec<Instr> = Vec::with_capacity(self.instrs.len());
+        for next in self.instrs.drain(..) {
+            let both = next.args().iter().enumerate().find_map(|(at, &arg)| {
+                let first = joined.iter().position(|i| i.out == arg && uses[usize::from(arg)] == 1)?;
+                Some((first, joined[first].then(&next, at)?))
+            });
+            if let Some((first, _)) = both {
+                joined.remove(first);
+            }
+            joined.push(both.map_or(next, |(_, both)| both));
+        }
+        self.instrs = joined;
+    }
+
     /// For each value, the last instruction that reads it; results of the program live to the end.
     fn last_uses(&self, results: &[(ValueId, usize)]) -> Vec<usize> {
         let mut last = vec![0; self.sizes.len()];
         for (at, i) in self.instrs.iter().enumerate() {
-            i.args[..usize::from(i.arity)].iter().for_each(|&a| last[usize::from(a)] = at);
+            i.args().iter().for_each(|&a| last[usize::from(a)] = at);
         }
         results.iter().for_each(|&(id, _)| last[usize::from(id)] = usize::MAX);
         last
@@ -223,7 +262,7 @@ impl Builder {
             let instr = self.instrs[at];
             let size = self.sizes[usize::from(instr.out)];
             let mut freed: Vec<(u16, usize)> = Vec::new();
-            for &a in &instr.args[..usize::from(instr.arity)] {
+            for &a in instr.args() {
                 if last_use[usize::from(a)] == at
                     && let Some(slot) = slot_of[usize::from(a)].take()
                 {

@@ -3,6 +3,7 @@
 
 use rlx_ir::DType;
 
+use super::chain::{self, Link};
 use super::instr::Source;
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
@@ -45,76 +46,26 @@ pub(super) unsafe fn binary(
     out: *mut u8,
     n: usize,
 ) {
-    packed_type!(dtype, T => T::run(isa, Run { op, a, b, out: out.cast::<T>(), n }), _ => {});
+    if op == Binary::Pow {
+        packed_type!(dtype, T => T::run(isa, Pow { a, b, out: out.cast::<T>(), n }), _ => {});
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { chain::run(isa, &[Link::Binary(op)], dtype, &[a, b], out, n) }
 }
 
-struct Run<T> {
-    op: Binary,
+struct Pow<T> {
     a: Source,
     b: Source,
     out: *mut T,
     n: usize,
 }
 
-impl<T: Packed> Kernel for Run<T> {
+impl<T: Packed> Kernel for Pow<T> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // One loop for each op and each way of stepping, so that nothing is decided per vector.
-        macro_rules! each {
-            (|$x:ident, $y:ident| $e:expr) => {{
-                let (a, b) = (self.a.ptr.cast::<T>(), self.b.ptr.cast::<T>());
-                let mut i = 0;
-                // SAFETY: `binary` was promised the memory; i + n ≤ self.n.
-                unsafe {
-                    match (self.a.step, self.b.step) {
-                        (1, 1) => {
-                            while i < self.n {
-                                let n = (self.n - i).min(LANES);
-                                let ($x, $y) = (T::load(s, a.add(i), n), T::load(s, b.add(i), n));
-                                T::store(s, self.out.add(i), n, $e);
-                                i += n;
-                            }
-                        }
-                        (0, 1) => {
-                            let $x = T::splat(s, a);
-                            while i < self.n {
-                                let n = (self.n - i).min(LANES);
-                                let $y = T::load(s, b.add(i), n);
-                                T::store(s, self.out.add(i), n, $e);
-                                i += n;
-                            }
-                        }
-                        (x_step, _) => {
-                            let $y = T::splat(s, b);
-                            while i < self.n {
-                                let n = (self.n - i).min(LANES);
-                                let $x = if x_step == 0 { T::splat(s, a) } else { T::load(s, a.add(i), n) };
-                                T::store(s, self.out.add(i), n, $e);
-                                i += n;
-                            }
-                        }
-                    }
-                }
-            }};
-        }
-        match self.op {
-            Binary::Add => each!(|x, y| s.add(x, y)),
-            Binary::Sub => each!(|x, y| s.sub(x, y)),
-            Binary::Mul => each!(|x, y| s.mul(x, y)),
-            Binary::Div => each!(|x, y| s.div(x, y)),
-            Binary::Max => each!(|x, y| s.max(x, y)),
-            Binary::Min => each!(|x, y| s.min(x, y)),
-            Binary::Pow => self.pow(s),
-        }
-    }
-}
-
-impl<T: Packed> Run<T> {
-    /// Long enough for a loop that asks how its operands step.
-    #[inline(always)]
-    fn pow<S: Simd>(self, s: S) {
         let Source { ptr: a, step: a_step } = self.a;
         let Source { ptr: b, step: b_step } = self.b;
         let (a, b) = (a.cast::<T>(), b.cast::<T>());
