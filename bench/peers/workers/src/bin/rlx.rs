@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
+use memmap2::MmapMut;
 use peers::{Job, Model, Result, end};
 use rlx::OpenOptions;
 use rlx::prelude::{CompiledGraph, ConstData, RunRequest, TensorView};
@@ -20,11 +21,34 @@ fn work() -> Result<()> {
     let given: Vec<(&str, &ConstData)> =
         job.inputs.iter().map(|(name, data)| (name.as_str(), data)).collect();
     let compiled = runner.prepare(&given)?.compiled;
+    let large: Vec<_> = given.iter().map(|(_, data)| in_huge_pages(data.bytes())).collect::<Result<_>>()?;
     let views: Vec<TensorView<'_>> = given
         .iter()
-        .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
+        .zip(&large)
+        .map(|((name, data), large)| {
+            let bytes = large.as_ref().map_or(&**data.bytes(), |large| &large[OFFSET..]);
+            TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes }
+        })
         .collect();
     job.serve(Compiled { compiled, request: RunRequest::from(views.as_slice()) })
+}
+
+/// The size from which NumPy, whose arrays the workers in Python take as inputs, asks for huge pages.
+const LARGE: usize = 4 << 20;
+
+/// Where the C library's `malloc`, which NumPy calls, begins in memory of its own.
+const OFFSET: usize = 16;
+
+/// A large input in memory like that of a large array of NumPy.
+fn in_huge_pages(bytes: &[u8]) -> Result<Option<MmapMut>> {
+    if bytes.len() < LARGE {
+        return Ok(None);
+    }
+    let mut memory = MmapMut::map_anon(OFFSET + bytes.len())?;
+    #[cfg(target_os = "linux")]
+    memory.advise(memmap2::Advice::HugePage)?;
+    memory[OFFSET..].copy_from_slice(bytes);
+    Ok(Some(memory))
 }
 
 struct Compiled<'a> {
