@@ -8,7 +8,8 @@ write could be copied (memcpy over as many, by as many threads, timed in the sam
 a copy's speed. *Peer* is ONNX Runtime's time over RLX's: above 1, RLX is faster. Minima of all rounds are compared. How the rounds
 alternate, and what is installed first, is described in bench/peers.
 
-NumPy asks for huge pages for its large arrays, which are ONNX Runtime's operands here; so the C library is told to do so for RLX.
+NumPy asks for huge pages for its large arrays, which are ONNX Runtime's operands here; so does RLX's worker for its inputs, and the C library is told to do so
+for what ONNX Runtime allocates itself.
 """
 
 import argparse
