@@ -3,18 +3,23 @@
 //!
 //! A step's matmul is split into tasks as any matmul is, and each row of gates is one task: bits do not depend on
 //! the threads. The input was multiplied before, for all steps at once; its rows are added as the matmul is
-//! written. Large weights are read forwards and backwards in turns, so that a step begins with what the last one left in the cache.
+//! written. Of 16-bit floats, states, sums and gates are f32, states are rounded for the matmul, and sums begin with the input's rows. Large weights are read forwards and backwards in turns, so that a step begins with what the last one left in the cache.
 
 use rlx_ir::op::{GateFunction, PackFormat, RecurrentCell};
 use rlx_ir::ops::nn::recurrent::Operands;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::matmul::packed_bytes;
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use super::elementwise::halves::{Conversion, convert, widen_strided};
+use super::matmul::{is_packed, packed_bytes};
+use super::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type,
+    unbound,
+};
 use crate::alloc::ALIGN;
 use crate::formats;
-use crate::gemm::{self, Ahead, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
+use crate::gemm::{self, Ahead, BinaryOp, Combine, Epilogue, Gemm, Packed, Strided, TileSizes, Wide};
+use crate::isa::Isa;
 use crate::layout::{At, Bound};
 use crate::math::{Function, Unary};
 use crate::rows::{GateRow, Gates, gate_row};
@@ -26,12 +31,12 @@ const LARGE: usize = 1 << 17;
 /// Nanoseconds for one element of a gate, roughly.
 const NANOS_PER_GATE: f64 = 0.6;
 
-/// Layers of f32; others decompose.
+/// Layers of f32, f16 and bf16; others decompose.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    let f32s = node.inputs.first().is_some_and(|&x| graph.shape(x).dtype() == DType::F32);
+    let known = node.inputs.first().is_some_and(|&x| is_packed(graph.shape(x).dtype()));
     let Op::Recurrent { functions, .. } = &node.op else { return Claim::No("it is not recurrent".into()) };
     match functions.iter().find(|&&f| unary(f).is_none()) {
-        _ if !f32s => Claim::No(format!("there is no recurrent layer of {}", node.shape.dtype())),
+        _ if !known => Claim::No(format!("there is no recurrent layer of {}", node.shape.dtype())),
         Some(f) => Claim::No(format!("there is no gate function {f:?}")),
         None => Claim::Native,
     }
@@ -74,6 +79,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         *to = unary(f).ok_or_else(|| no_kernel(op, "it has a gate function without code"))?;
     }
     Ok(Box::new(Recurrent {
+        dtype: cx.step.inputs[0].dtype,
         cell: *cell,
         functions: all,
         clip: *clip,
@@ -86,6 +92,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 
 #[derive(Debug, Clone)]
 struct Recurrent {
+    dtype: DType,
     cell: RecurrentCell,
     functions: [Unary; 3],
     clip: Option<f32>,
@@ -125,6 +132,8 @@ struct Plan {
     last: [Option<At>; 2],
     /// Byte offsets of gates, state, cell and candidate in the scratch.
     scratch: [usize; 4],
+    /// Of 16-bit floats: those of states as they are multiplied, and of the bias, peepholes and a step's input as f32.
+    short: [usize; 4],
     worth_threads: bool,
     worth_gates: bool,
 }
@@ -150,7 +159,7 @@ impl Recurrent {
         if [rows, columns] != want {
             return Err(mismatch(format!("weights {:?} where {want:?} are wanted", bound.dims())));
         }
-        let bytes = packed_bytes(DType::F32, rows, columns)
+        let bytes = packed_bytes(self.dtype, rows, columns)
             .ok_or_else(|| mismatch(format!("weights of {rows}×{columns} are too large to pack")))?;
         let packed = cx.is_packed(input, formats::MATMUL_RHS)?;
         let scratch = if packed { 0 } else { room.take(bytes) };
@@ -188,6 +197,16 @@ impl Recurrent {
             room.take(if at.c.is_some() { rows } else { 0 }),
             room.take(if candidate.is_some() { rows } else { 0 }),
         ];
+        let linear = self.cell == RecurrentCell::GruLinear;
+        let short = match self.dtype {
+            DType::F32 => [0; 4],
+            _ => [
+                room.take(batch * hidden * self.dtype.size_bytes()),
+                room.take(if at.candidate_bias.is_some() { hidden * 4 } else { 0 }),
+                room.take(if at.peepholes.is_some() { 3 * hidden * 4 } else { 0 }),
+                room.take(if linear { batch * wide * 4 } else { 0 }),
+            ],
+        };
         let product = (batch * hidden * weights.columns) as f64 / F32_PER_NANO;
         let gates = (batch * wide) as f64 * NANOS_PER_GATE;
         let plan = Plan {
@@ -205,6 +224,7 @@ impl Recurrent {
             y: cx.outputs[0].at,
             last: [cx.outputs.get(1), cx.outputs.get(2)].map(|o| o.map(|o| o.at)),
             scratch,
+            short,
             worth_threads: product > WORTH_NANOS,
             worth_gates: gates > WORTH_NANOS && batch > 1,
         };
@@ -225,27 +245,21 @@ impl StepKernel for Recurrent {
         if plan.batch * plan.hidden == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's promise, here and below; scratch was asked for when bound.
-        unsafe {
-            let weights = pack(cx, plan, &plan.weights);
-            let candidate = plan.candidate.map(|w| pack(cx, plan, &w));
-            self.states(cx, plan, true);
-            for i in 0..plan.steps {
-                let t = if self.reverse { plan.steps - 1 - i } else { i };
-                self.step(cx, plan, t, weights, candidate, i % 2 == 1);
-            }
-            self.states(cx, plan, false);
-        }
+        // SAFETY: the caller's promise; the type is that of the operands.
+        packed_type!(self.dtype, T => unsafe { self.run_as::<T>(cx, plan) }, _ => return Err(unbound()));
         Ok(())
     }
 }
 
 /// The packed matrix, packed now if it was not before.
-unsafe fn pack(cx: &mut RunCx<'_, '_>, plan: &Plan, weights: &Weights) -> Shared<f32> {
+///
+/// # Safety
+/// As [`StepKernel::run`], for weights of `T`.
+unsafe fn pack<T: Packed>(cx: &mut RunCx<'_, '_>, plan: &Plan, weights: &Weights) -> Shared<f32> {
     if weights.packed {
         return cx.shared(weights.at);
     }
-    let (from, to) = (cx.shared::<f32>(weights.at), scratch(cx, weights.scratch));
+    let (from, to) = (cx.shared::<T>(weights.at), scratch(cx, weights.scratch));
     let ([a, b], k, n) = (weights.strides, plan.hidden, weights.columns);
     cx.parallel(plan.worth_threads, gemm::panels(n), &|range, _| {
         // SAFETY: the caller's promise; each panel is written once.
@@ -254,13 +268,54 @@ unsafe fn pack(cx: &mut RunCx<'_, '_>, plan: &Plan, weights: &Weights) -> Shared
     to
 }
 
+/// Writes `n` numbers as `dtype`.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for them, and they must be apart.
+unsafe fn write(isa: Isa, dtype: DType, from: *const f32, to: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F32 => std::ptr::copy_nonoverlapping(from, to.cast(), n),
+            _ => convert(isa, Conversion::Narrow, dtype, from.cast(), to, n),
+        }
+    }
+}
+
 fn scratch(cx: &RunCx<'_, '_>, offset: usize) -> Shared<f32> {
     Shared::new(cx.shared_scratch.wrapping_add(offset).cast())
 }
 
 impl Recurrent {
+    /// Runs the layer.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `T` is the type of the operands.
+    unsafe fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
+        // SAFETY: the caller's promise; scratch was asked for when bound.
+        unsafe {
+            let weights = pack::<T>(cx, plan, &plan.weights);
+            let candidate = plan.candidate.map(|w| pack::<T>(cx, plan, &w));
+            for (at, k, n) in [(plan.bias, 1, plan.hidden), (plan.peepholes, 2, 3 * plan.hidden)] {
+                if let (Some(at), true) = (at, self.dtype != DType::F32) {
+                    let to = scratch(cx, plan.short[k]).get();
+                    widen_strided(cx.isa, self.dtype, cx.ptr::<u8>(at), 1, to, n);
+                }
+            }
+            self.states::<T>(cx, plan, true);
+            for i in 0..plan.steps {
+                let t = if self.reverse { plan.steps - 1 - i } else { i };
+                self.step::<T>(cx, plan, t, weights, candidate, i % 2 == 1);
+            }
+            self.states::<T>(cx, plan, false);
+        }
+    }
+
     /// Copies the first states into the scratch, or the last ones out of it.
-    unsafe fn states(&self, cx: &RunCx<'_, '_>, plan: &Plan, first: bool) {
+    ///
+    /// # Safety
+    /// As [`Recurrent::run_as`].
+    unsafe fn states<T: Packed>(&self, cx: &RunCx<'_, '_>, plan: &Plan, first: bool) {
         let elements = plan.batch * plan.hidden;
         for k in 0..2 {
             let own = scratch(cx, plan.scratch[1 + k]).get();
@@ -269,10 +324,11 @@ impl Recurrent {
             unsafe {
                 match (from, to) {
                     (Some(from), _) if first => {
-                        let ptr = cx.ptr::<f32>(from.at);
-                        (0..elements).for_each(|i| *own.add(i) = *ptr.wrapping_offset(from.layout.at(i)));
+                        let ptr = cx.ptr::<T>(from.at);
+                        (0..elements)
+                            .for_each(|i| *own.add(i) = (*ptr.wrapping_offset(from.layout.at(i))).widen());
                     }
-                    (_, Some(to)) if !first => std::ptr::copy_nonoverlapping(own, cx.ptr(to), elements),
+                    (_, Some(to)) if !first => write(cx.isa, self.dtype, own, cx.ptr(to), elements),
                     _ => {}
                 }
             }
@@ -282,8 +338,8 @@ impl Recurrent {
     /// All rows of one step, whose weights may be read `backward`.
     ///
     /// # Safety
-    /// As [`StepKernel::run`]; `t` is a step of the layer.
-    unsafe fn step(
+    /// As [`Recurrent::run_as`]; `t` is a step of the layer.
+    unsafe fn step<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
         plan: &Plan,
@@ -292,7 +348,7 @@ impl Recurrent {
         candidate: Option<Shared<f32>>,
         backward: bool,
     ) {
-        let x = cx.ptr::<f32>(plan.x).wrapping_offset(t as isize * plan.x_strides[0]);
+        let x = cx.ptr::<T>(plan.x).wrapping_offset(t as isize * plan.x_strides[0]);
         let [sums, h, _, reset] = plan.scratch.map(|offset| scratch(cx, offset));
         let gates = match self.cell {
             RecurrentCell::Rnn => Gates::Plain,
@@ -304,16 +360,16 @@ impl Recurrent {
         let added = (gates != Gates::Linear).then_some(x);
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            self.product(cx, plan, [h, weights, sums], plan.weights.columns, added, backward);
-            self.rows(cx, plan, t, x, gates);
+            self.product::<T>(cx, plan, [h, weights, sums], plan.weights.columns, added, backward);
+            self.rows::<T>(cx, plan, t, x, gates);
             if let (Some(weights), Some(_)) = (candidate, plan.candidate) {
                 // The reset state is read while its matmul is written, so the matmul goes to a gate that is
                 // no longer needed: that of the reset itself.
                 let columns = plan.hidden;
                 let to = Shared::new(sums.get().wrapping_add(columns));
                 let x = x.wrapping_add(2 * columns);
-                self.product(cx, plan, [reset, weights, to], columns, Some(x), backward);
-                self.rows(cx, plan, t, x, Gates::Mixed);
+                self.product::<T>(cx, plan, [reset, weights, to], columns, Some(x), backward);
+                self.rows::<T>(cx, plan, t, x, Gates::Mixed);
             }
         }
     }
@@ -321,30 +377,50 @@ impl Recurrent {
     /// `to = from · weights + x`; rows of `to` are as far apart as those of the gates.
     ///
     /// # Safety
-    /// As [`StepKernel::run`], for the operands, which must not overlap.
-    unsafe fn product(
+    /// As [`Recurrent::run_as`], for the operands, which must not overlap.
+    unsafe fn product<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
         plan: &Plan,
         [from, weights, to]: [Shared<f32>; 3],
         columns: usize,
-        x: Option<*mut f32>,
+        x: Option<*mut T>,
         backward: bool,
     ) {
-        let row_stride = plan.x_strides[1].unsigned_abs();
-        let combine = x.map(|x| Combine { ptr: x.cast_const(), row_stride, op: BinaryOp::Add, after: false });
+        let (row_stride, to_stride, k) =
+            (plan.x_strides[1].unsigned_abs(), plan.weights.columns, plan.hidden);
+        let (mut rows, mut wide, mut epilogue) = (from.get().cast::<T>(), None, Epilogue::NONE);
+        if const { T::GROUP == 1 } {
+            // Elements of a word are f32.
+            epilogue.combine =
+                x.map(|x| Combine { ptr: x.cast_const(), row_stride, op: BinaryOp::Add, after: false });
+        } else {
+            rows = scratch(cx, plan.short[0]).get().cast();
+            wide = Some(Wide { sums: to.get(), stride: to_stride, add: x.is_some() });
+            // SAFETY: the caller's promise; the scratch has room for all states.
+            unsafe {
+                write(cx.isa, self.dtype, from.get().cast_const(), rows.cast(), plan.batch * k);
+                if let Some(x) = x {
+                    for row in 0..plan.batch {
+                        let x = x.wrapping_add(row * row_stride).cast::<u8>().cast_const();
+                        let to = to.get().wrapping_add(row * to_stride);
+                        widen_strided(cx.isa, self.dtype, x, 1, to, columns);
+                    }
+                }
+            }
+        }
         let g = Gemm {
             m: plan.batch,
             n: columns,
-            k: plan.hidden,
-            rows: Strided { ptr: from.get().cast_const(), row_stride: plan.hidden as isize },
+            k,
+            rows: Strided { ptr: rows.cast_const(), row_stride: k as isize },
             b: weights.get().cast_const(),
-            c: to.get(),
-            c_stride: plan.weights.columns,
-            epilogue: Epilogue { combine, ..Epilogue::NONE },
+            c: to.get().cast::<T>(),
+            c_stride: to_stride,
+            epilogue,
             tile_sizes: TileSizes::DEFAULT,
             ahead: Ahead::Panels,
-            wide: None,
+            wide,
         };
         let (isa, backward) = (cx.isa, backward && g.k * g.n > LARGE);
         cx.parallel(plan.worth_threads, g.tasks(isa), &|range, _| {
@@ -354,11 +430,19 @@ impl Recurrent {
     }
 
     /// The gates of all rows that still run.
-    unsafe fn rows(&self, cx: &mut RunCx<'_, '_>, plan: &Plan, t: usize, x: *mut f32, gates: Gates) {
-        let (isa, n) = (cx.isa, plan.hidden);
+    ///
+    /// # Safety
+    /// As [`Recurrent::run_as`]; the sums must be there.
+    unsafe fn rows<T: Packed>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan, t: usize, x: *mut T, gates: Gates) {
+        let (isa, n, dtype) = (cx.isa, plan.hidden, self.dtype);
         let [sums, h, c, reset] = plan.scratch.map(|offset| scratch(cx, offset));
-        let (x, y) = (Shared::new(x), Shared::new(cx.ptr::<f32>(plan.y).wrapping_add(t * plan.batch * n)));
-        let [bias, peepholes] = [plan.bias, plan.peepholes].map(|at| at.map(|at| cx.shared::<f32>(at)));
+        let (x, y) = (Shared::new(x), Shared::new(cx.ptr::<T>(plan.y).wrapping_add(t * plan.batch * n)));
+        let is_wide = const { T::GROUP == 1 };
+        let vector = |at: Option<At>, k: usize| {
+            at.map(|at| if is_wide { cx.shared::<f32>(at) } else { scratch(cx, plan.short[k]) })
+        };
+        let (bias, peepholes, inputs) =
+            (vector(plan.bias, 1), vector(plan.peepholes, 2), scratch(cx, plan.short[3]));
         let lengths = plan.lengths.map(|at| cx.shared::<i32>(at));
         cx.parallel(plan.worth_gates, plan.batch, &|range, _| {
             for row in range {
@@ -371,6 +455,12 @@ impl Recurrent {
                         std::ptr::write_bytes(y, 0, n);
                         continue;
                     }
+                    let mut x = x.get().wrapping_offset(row as isize * plan.x_strides[1]).cast::<f32>();
+                    if gates == Gates::Linear && !is_wide {
+                        let to = inputs.get().wrapping_add(row * 3 * n);
+                        widen_strided(isa, dtype, x.cast::<u8>().cast_const(), 1, to, 3 * n);
+                        x = to;
+                    }
                     gate_row(
                         isa,
                         &GateRow {
@@ -380,7 +470,7 @@ impl Recurrent {
                             coupled: self.coupled,
                             n,
                             sums,
-                            x: x.get().wrapping_offset(row as isize * plan.x_strides[1]),
+                            x,
                             bias: bias.map_or(std::ptr::null(), |b| b.get().cast_const()),
                             // The matmul of the reset state is in the place of the reset gate.
                             candidate: if gates == Gates::Reset {
@@ -391,9 +481,12 @@ impl Recurrent {
                             peepholes: peepholes.map(|p| p.get().cast_const()),
                             h: state(h),
                             c: state(c),
-                            y,
                         },
                     );
+                    // A state that was reset is none of the layer's.
+                    if gates != Gates::Reset {
+                        write(isa, dtype, state(h).cast_const(), y.cast(), n);
+                    }
                 }
             }
         });

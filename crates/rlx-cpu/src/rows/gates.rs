@@ -46,8 +46,6 @@ pub struct GateRow {
     pub h: *mut f32,
     /// The cell; replaced.
     pub c: *mut f32,
-    /// Where the next state is also written.
-    pub y: *mut f32,
 }
 
 /// Computes a row.
@@ -129,7 +127,7 @@ impl GateRow {
         }
     }
 
-    /// `h = y = (1 − z) ⊙ n + z ⊙ h`.
+    /// `h = (1 − z) ⊙ n + z ⊙ h`.
     #[inline(always)]
     unsafe fn mix<S: Simd>(&self, s: S, z: *const f32, n: *const f32) {
         let mut i = 0;
@@ -141,7 +139,6 @@ impl GateRow {
                 let fresh = s.mul(s.sub(s.splat(1.0), z), n);
                 let h = s.mul_add(z, s.load_upto(self.h.add(i), l), fresh);
                 s.store_upto(self.h.add(i), l, h);
-                s.store_upto(self.y.add(i), l, h);
             }
             i += l;
         }
@@ -187,7 +184,6 @@ impl GateRow {
             self.open(s, 0, o, n);
             apply_within(s, self.functions[2], self.c, self.h, n);
             mul(s, o, self.h, self.h, n);
-            std::ptr::copy_nonoverlapping(self.h, self.y, n);
         }
     }
 }
@@ -204,7 +200,6 @@ impl Kernel for GateRow {
                 Gates::Plain => {
                     self.open(s, 0, self.sums, n);
                     std::ptr::copy_nonoverlapping(self.sums, self.h, n);
-                    std::ptr::copy_nonoverlapping(self.sums, self.y, n);
                 }
                 Gates::Reset => {
                     self.open(s, 0, self.sums, 2 * n);

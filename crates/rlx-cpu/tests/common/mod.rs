@@ -7,7 +7,7 @@ use rlx_backend::{Backend, ExecutableGraph};
 use rlx_cpu::CpuBackend;
 use rlx_cpu::isa::Isa;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, Tolerance, difference, tolerance};
+use rlx_ir::testing::{Case, Gen, Tolerance, difference, tolerance};
 use rlx_ir::{DType, DimBinding, Graph, Result, Shape, Value, Weight};
 use rlx_opt::{CompileOptions, CompilePipeline, FusionOptions};
 
@@ -40,6 +40,25 @@ pub fn f32s(dims: &[usize]) -> Shape {
 /// Random values in -1..1.
 pub fn values(seed: u64, dims: &[usize]) -> Value {
     Gen::new(seed).value(DType::F32, dims, -1.0..1.0)
+}
+
+/// A case as a graph of which input number 1, the weights, is a parameter.
+pub fn with_weights(case: &Case) -> (Graph, Bindings) {
+    let (mut graph, mut bindings) = (Graph::new("with weights"), Bindings::default());
+    let mut ids = Vec::new();
+    for (i, value) in case.inputs.iter().enumerate() {
+        ids.push(if i == 1 {
+            bindings.set_param("w", value.clone());
+            graph.param("w", value.shape())
+        } else {
+            bindings.set_input(format!("x{i}"), value.clone());
+            graph.input(format!("x{i}"), value.shape())
+        });
+    }
+    let first = graph.try_add(case.op.clone(), &ids).unwrap();
+    let results = (0..graph.node(first).results().len()).map(|i| graph.result(first, i).unwrap()).collect();
+    graph.set_outputs(results);
+    (graph, bindings)
 }
 
 /// Runs `graph` on every backend, fused and not, against the oracle.

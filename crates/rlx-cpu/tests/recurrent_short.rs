@@ -1,0 +1,87 @@
+//! Recurrent layers of 16-bit floats: against the oracle on every instruction set, with the same bits on one thread and on two.
+
+mod common;
+
+use common::{against_oracle, backends, compile, oracle, run, with_weights};
+use rlx_ir::op::{GateFunction, RecurrentCell};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::Case;
+use rlx_ir::{DType, DimBinding, Graph, Op, OpKind, Value};
+use rlx_opt::CompileOptions;
+
+const SHORT: [DType; 2] = [DType::BF16, DType::F16];
+
+/// The case with its floats rounded to `dtype`.
+fn rounded(mut case: Case, dtype: DType) -> Case {
+    for value in case.inputs.iter_mut().filter(|v| v.dtype.is_float()) {
+        *value = Value::float(dtype, &value.dims, value.floats().unwrap().to_vec());
+    }
+    case
+}
+
+fn check(graph: &Graph, bindings: &Bindings) {
+    let want = oracle(graph, bindings);
+    let mut before = None;
+    for (name, backend) in backends() {
+        let mut exec = compile(graph, &backend, &CompileOptions::default()).unwrap();
+        // Not what the layer decomposes to, whose every op rounds.
+        assert!(exec.lir().to_string().contains("Recurrent"), "{}", exec.lir());
+        let got = run(&mut *exec, bindings, &DimBinding::new()).unwrap();
+        if let Some(difference) = against_oracle(&want, &got) {
+            panic!("{name}: {difference}\n{graph}\n{}", exec.lir());
+        }
+        if name.contains("2 threads") {
+            let one = compile(graph, &backend.with_threads(1).unwrap(), &CompileOptions::default());
+            before = Some(run(&mut *one.unwrap(), bindings, &DimBinding::new()).unwrap());
+            assert_eq!(before.as_ref(), Some(&got), "threads change bits\n{graph}");
+        }
+    }
+    assert!(before.is_some());
+}
+
+#[test]
+fn random_layers_agree_with_the_oracle() {
+    for dtype in SHORT {
+        for seed in 0..120 {
+            let case = rounded(Case::random(OpKind::Recurrent, seed), dtype);
+            // Weights that are packed once, and in each run.
+            let (graph, bindings) = if seed % 2 == 0 { with_weights(&case) } else { case.graph() };
+            check(&graph, &bindings);
+        }
+    }
+}
+
+/// Weights that are read forwards and backwards in turns, by several sequences and by one.
+#[test]
+fn large_layers_agree_with_the_oracle() {
+    let (steps, hidden) = (3, 200);
+    for dtype in SHORT {
+        for batch in [1, 6] {
+            let op = Op::Recurrent {
+                cell: RecurrentCell::Lstm,
+                functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
+                clip: None,
+                coupled: false,
+                reverse: false,
+                peepholes: false,
+                lengths: false,
+            };
+            let dims = [
+                vec![steps, batch, 4 * hidden],
+                vec![hidden, 4 * hidden],
+                vec![batch, hidden],
+                vec![batch, hidden],
+            ];
+            let values = dims.iter().zip(1..).map(|(dims, seed)| {
+                let mut value = common::values(seed, dims);
+                if seed == 2 {
+                    let small = value.floats().unwrap().iter().map(|x| x * 0.1).collect();
+                    value = Value::float(value.dtype, dims, small);
+                }
+                value
+            });
+            let (graph, bindings) = with_weights(&rounded(Case::new(op, values.collect()), dtype));
+            check(&graph, &bindings);
+        }
+    }
+}
