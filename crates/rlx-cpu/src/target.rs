@@ -134,6 +134,22 @@ impl Target for CpuTarget {
         fits && known
     }
 
+    /// An only channel, where pairs of channels are multiplied, half of which would be zeros; and what becomes of it.
+    fn multiplies_windows(&self, conv: &Node, graph: &Graph) -> bool {
+        let Op::Conv { strides, groups: 1, format: DataFormat::ChannelsLast, .. } = &conv.op else {
+            return false;
+        };
+        let image = graph.shape(conv.inputs[0]);
+        let pairs = image.dtype() == DType::BF16 && self.isa.multiplies_bf16();
+        let channels = image.dims().last().and_then(|d| d.as_static());
+        pairs
+            && match (channels, strides.last()) {
+                (Some(1), Some(&stride)) => stride > 1,
+                (Some(channels), Some(1)) => channels.is_multiple_of(2),
+                _ => false,
+            }
+    }
+
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
         producer::fuses(producer, anchor, graph)
             || attention::fuses(producer, anchor)

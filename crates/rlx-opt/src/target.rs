@@ -233,7 +233,7 @@ pub trait Target: Send + Sync {
     }
 
     /// Whether `conv`, which has its channels last, is multiplied on matrix units, to which neighbouring channels of 16 bits are copied together,
-    /// up to 8 of them at once. An image of few channels is then given more, where that pays. No, unless the device says so.
+    /// up to 8 of them at once, or otherwise by several channels at a time. An image of few channels is then given more, where that pays. No, unless the device says so.
     fn multiplies_windows(&self, conv: &Node, graph: &Graph) -> bool {
         let _ = (conv, graph);
         false

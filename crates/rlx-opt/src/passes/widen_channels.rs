@@ -1,4 +1,4 @@
-//! Gives images of few channels more of them, where convolutions are multiplied on matrix units.
+//! Gives images of few channels more of them, where convolutions are multiplied on matrix units, or an only channel, where they are by pairs.
 //!
 //! Such a device copies neighbouring channels of 16 bits together, up to 8 at once. An image of three channels is copied element by
 //! element, which takes far longer than its products. Matches: a convolution with its channels last, of at most four channels and one
