@@ -26,10 +26,7 @@ pub(crate) fn gain(isa: Isa, node: &Node, graph: &Graph, short: DType) -> Gain {
         Op::ConvTranspose { .. } => as_f32(fast, short),
         Op::Attention { .. } if operand(0).is_some_and(has_few_queries) => Gain::Bytes,
         Op::Attention { .. } if fast => Gain::Time,
-        Op::Recurrent { .. } if fast => Gain::Time,
-        Op::MatMul | Op::Conv { .. } | Op::Recurrent { .. }
-            if has_few_rows(node, operand(1)) && isa.kind() != IsaKind::Portable =>
-        {
+        Op::MatMul | Op::Conv { .. } if has_few_rows(node, operand(1)) && isa.kind() != IsaKind::Portable => {
             Gain::Time
         }
         Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul | Op::Conv { .. } | Op::Attention { .. } => {
@@ -68,9 +65,6 @@ fn has_few_queries(queries: &Shape) -> bool {
 /// Whether many weights meet few rows each.
 fn has_few_rows(node: &Node, weights: Option<&Shape>) -> bool {
     let rows = || {
-        if let Op::Recurrent { .. } = node.op {
-            return Some((node.shape.dims().get(1)?.as_static()?, product(weights?.dims())?));
-        }
         let columns = match node.op {
             Op::Conv { .. } => weights?.dims().first(),
             _ => weights?.dims().last(),
