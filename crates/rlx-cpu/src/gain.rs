@@ -24,14 +24,17 @@ pub(crate) fn gain(isa: Isa, node: &Node, graph: &Graph, short: DType) -> Gain {
         Op::Conv { groups: 2.., .. } if operand(1).is_some_and(has_one_channel) => as_f32(fast, short),
         Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul | Op::Conv { .. } if fast => Gain::Time,
         Op::ConvTranspose { .. } => as_f32(fast, short),
+        Op::Recurrent { .. } if fast => Gain::Time,
+        Op::Recurrent { .. } if has_few_sequences(node, operand(1)) && isa.kind() != IsaKind::Portable => {
+            Gain::Time
+        }
         Op::Attention { .. } if operand(0).is_some_and(has_few_queries) => Gain::Bytes,
         Op::Attention { .. } if fast => Gain::Time,
         Op::MatMul | Op::Conv { .. } if has_few_rows(node, operand(1)) && isa.kind() != IsaKind::Portable => {
             Gain::Time
         }
-        Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul | Op::Conv { .. } | Op::Attention { .. } => {
-            as_f32(false, short)
-        }
+        Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul => as_f32(false, short),
+        Op::Conv { .. } | Op::Attention { .. } | Op::Recurrent { .. } => as_f32(false, short),
         _ => Gain::Bytes,
     }
 }
@@ -60,6 +63,13 @@ fn has_one_channel(weights: &Shape) -> bool {
 fn has_few_queries(queries: &Shape) -> bool {
     let &[.., queries, _] = queries.dims() else { return false };
     queries.as_static().is_some_and(|n| n <= FEW_ROWS)
+}
+
+/// Whether many weights meet few sequences `[steps, sequences, hidden]` at each step.
+fn has_few_sequences(node: &Node, weights: Option<&Shape>) -> bool {
+    let sequences = node.shape.dims().get(1).and_then(|d| d.as_static());
+    let weights = weights.and_then(|w| product(w.dims()));
+    sequences.is_some_and(|n| n <= FEW_ROWS) && weights.is_some_and(|n| n >= MANY_WEIGHTS)
 }
 
 /// Whether many weights meet few rows each.

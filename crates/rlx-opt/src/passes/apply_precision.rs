@@ -17,7 +17,7 @@
 
 mod range;
 
-use rlx_ir::{DType, Graph, Node, NodeId, Op, Result, Value};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, Result, Shape, Value};
 
 use crate::facts;
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
@@ -41,6 +41,13 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     for node in graph.nodes() {
         s.begin(node);
         let shortens = node.shape.dtype() == DType::F32 && !long[node.id.index()];
+        if let Some(result) = result_of_short(node, &shorts, &mut s)? {
+            let long =
+                if s.dtype(result) == node.shape.dtype() { result } else { made_long(result, &mut s)? };
+            s.rewriter().replace(node.id, long);
+            shorts.push(Some(result));
+            continue;
+        }
         let short = match policy.dtype(&node.op).filter(|_| shortens) {
             Some(_) if needs_no_kernel(&node.op) => moved(node, &shorts, &mut s)?,
             Some(dtype) => match policy.gain(node, graph, dtype, context.target) {
@@ -51,7 +58,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
             None => None,
         };
         let long = match short {
-            Some(short) => Some(s.build(Op::Cast { to: DType::F32 }, &[short])?),
+            Some(short) => Some(made_long(short, &mut s)?),
             None => None,
         };
         match long.filter(|&id| *s.graph().shape(id) == node.shape) {
@@ -72,6 +79,17 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 /// graph: the simplifier moves it in front of the movement of the short value.
 type Shorts = Vec<Option<NodeId>>;
 
+fn made_long(short: NodeId, s: &mut Simplifier<'_>) -> Result<NodeId> {
+    s.build(Op::Cast { to: DType::F32 }, &[short])
+}
+
+/// A further result of an op that runs short.
+fn result_of_short(node: &Node, shorts: &Shorts, s: &mut Simplifier<'_>) -> Result<Option<NodeId>> {
+    let Op::Result { index } = node.op else { return Ok(None) };
+    let Some(of) = shorts[node.inputs[0].index()] else { return Ok(None) };
+    s.rewriter().emit(Op::Result { index }, &[of]).map(Some)
+}
+
 /// Whether an operand of the old `node` has the type already.
 fn reads_short(node: &Node, dtype: DType, shorts: &Shorts, s: &Simplifier<'_>) -> bool {
     node.inputs.iter().any(|old| shorts[old.index()].is_some_and(|short| s.dtype(short) == dtype))
@@ -89,7 +107,7 @@ fn shortened(
         matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Cast { .. } | Op::Custom { .. });
     let odd =
         matches!(node.op, Op::Quantize { .. } | Op::Dequantize { .. } | Op::Region { .. } | Op::Iota { .. });
-    if borders || odd || node.inputs.is_empty() || node.results().len() > 1 {
+    if borders || odd || node.inputs.is_empty() || !node.op.bodies().is_empty() {
         return Ok(None);
     }
     let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -107,10 +125,18 @@ fn shortened(
         return Ok(None);
     }
     let short = s.rewriter().emit(node.op.clone(), &inputs)?;
-    if s.dtype(short) != dtype || !runs_natively(s.graph().node(short), s.graph(), context) {
-        return Ok(None);
-    }
-    Ok(Some(short))
+    let made = s.graph().node(short);
+    let fits = s.dtype(short) == dtype && gives(made, node, dtype);
+    Ok((fits && runs_natively(made, s.graph(), context)).then_some(short))
+}
+
+/// Whether `short` has the results of `long`, of which those of f32 may be of `dtype`: what reads any of them finds it.
+fn gives(short: &Node, long: &Node, dtype: DType) -> bool {
+    let fits = |(short, long): (&Shape, &Shape)| {
+        let shortened = short.dtype() == dtype && long.dtype() == DType::F32;
+        short.dims() == long.dims() && (shortened || short.dtype() == long.dtype())
+    };
+    short.results().len() == long.results().len() && short.results().iter().zip(long.results()).all(fits)
 }
 
 /// `id` in the short type. Finite constants beyond its range (masks, see [`range`]) become its largest numbers: they are
@@ -144,7 +170,7 @@ fn moved(node: &Node, shorts: &Shorts, s: &mut Simplifier<'_>) -> Result<Option<
         }
     }
     let one_type = inputs.windows(2).all(|w| s.dtype(w[0]) == s.dtype(w[1]));
-    if inputs.is_empty() || !one_type || matches!(node.op, Op::Result { .. }) {
+    if inputs.is_empty() || !one_type {
         return Ok(None);
     }
     s.build(node.op.clone(), &inputs).map(Some)

@@ -1,7 +1,7 @@
 //! Precision: which ops run short, and where the casts are.
 
 use crate::common::{Anything, apply_with, bindings, check_with, count, short};
-use rlx_ir::op::BinaryOp;
+use rlx_ir::op::{Activation, BinaryOp, GateFunction, RecurrentCell};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::{ConstData, DType, DimBinding, Op, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
@@ -103,6 +103,58 @@ fn the_mixed_policies_leave_what_the_device_gains_nothing_by() {
     assert_eq!(dtypes(&mixed, 6), (vec![f, h, h, h, h], vec![]));
     // What is named is done.
     assert_eq!(dtypes(&with(PrecisionPolicy::AlwaysF16), 1), (vec![h; 5], vec![]));
+}
+
+#[test]
+fn all_results_of_an_op_run_short_together() {
+    let mut before = rlx_ir::Graph::new("greatest");
+    let x = before.input("x", Shape::new(&[2, 4], DType::F32));
+    let a = before.try_add(Op::Activation(Activation::Abs), &[x]).unwrap();
+    let values =
+        before.try_add(Op::TopK { k: 2.into(), axis: 1, largest: true, sorted: true }, &[a]).unwrap();
+    let places = before.result(values, 1).unwrap();
+    let index = before.try_add(Op::Cast { to: DType::F32 }, &[places]).unwrap();
+    let b = before.try_add(Op::Activation(Activation::Neg), &[values]).unwrap();
+    before.set_outputs(vec![b, places, index]);
+    let after = apply_with(apply_precision::run, &before, &with(PrecisionPolicy::AlwaysF16));
+    assert_eq!(shortened(&after), [OpKind::Activation, OpKind::TopK, OpKind::Activation], "{after}");
+    // In front of the first, behind the last, and the model's own.
+    assert_eq!(count(&after, OpKind::Cast), 3, "{after}");
+    let dtypes: Vec<DType> = after.outputs.iter().map(|&id| after.shape(id).dtype()).collect();
+    assert_eq!(dtypes, [DType::F32, before.shape(places).dtype(), DType::F32]);
+    let x = [0.5, -2.0, 1.0, 0.25, 3.0, 0.0, -1.0, 4.0];
+    assert_eq!(of_x(&after, &[2, 4], &x), of_x(&before, &[2, 4], &x));
+}
+
+#[test]
+fn results_of_a_recurrent_layer_stay_short_up_to_the_output() {
+    let mut before = rlx_ir::Graph::new("lstm");
+    let op = Op::Recurrent {
+        cell: RecurrentCell::Lstm,
+        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
+        clip: None,
+        coupled: false,
+        reverse: false,
+        peepholes: false,
+        lengths: false,
+    };
+    let given = |before: &mut rlx_ir::Graph, name: &str, dims: &[usize]| {
+        before.input(name, Shape::new(dims, DType::F32))
+    };
+    let x = given(&mut before, "x", &[3, 2, 16]);
+    let w = given(&mut before, "w", &[4, 16]);
+    let state = [given(&mut before, "h", &[2, 4]), given(&mut before, "c", &[2, 4])];
+    let y = before.try_add(op, &[x, w, state[0], state[1]]).unwrap();
+    let c = before.result(y, 2).unwrap();
+    let sum = before.try_add(Op::Binary(BinaryOp::Add), &[y, c]).unwrap();
+    before.set_outputs(vec![sum]);
+    let after =
+        apply_with(apply_precision::run, &before, &CompileOptions::default().precision(Precision::BF16));
+    let kinds =
+        [(OpKind::Recurrent, DType::BF16), (OpKind::Result, DType::BF16), (OpKind::Binary, DType::BF16)];
+    let found = after.nodes().iter().filter(|n| !n.inputs.is_empty() && n.op.kind() != OpKind::Cast);
+    assert_eq!(found.map(|n| (n.op.kind(), n.shape.dtype())).collect::<Vec<_>>(), kinds, "{after}");
+    assert_eq!(count(&after, OpKind::Cast), 5, "{after}");
 }
 
 #[test]
