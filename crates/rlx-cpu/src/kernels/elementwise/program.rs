@@ -420,3 +420,27 @@ fn used_by_elementwise(
     }
     used
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlx_ir::op::{Activation, BinaryOp};
+    use rlx_ir::Shape;
+
+    /// A normalisation by channels and a rectifier: the scale and the shift are read by steps of 0, and nothing is written between the three.
+    #[test]
+    fn ops_that_are_each_applied_to_the_one_before_are_one_instruction() {
+        let mut g = Graph::new("norm");
+        let x = g.input("x", Shape::new(&[2, 8, 5], DType::F32));
+        let [scale, shift] = ["scale", "shift"].map(|name| g.input(name, Shape::new(&[8, 1], DType::F32)));
+        let y = g.try_add(Op::Binary(BinaryOp::Mul), &[x, scale]).unwrap();
+        let y = g.try_add(Op::Binary(BinaryOp::Add), &[y, shift]).unwrap();
+        let last = g.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
+        g.set_outputs(vec![last]);
+        let program = of_body(&g, None).unwrap();
+        assert!(matches!(&program.instrs[..], [Instr { code: Code::Chain(_), arity: 3, .. }]), "{program:?}");
+        // What is a result itself is written, so the chain begins behind it.
+        g.set_outputs(vec![last, y]);
+        assert_eq!(of_body(&g, None).unwrap().instrs.len(), 2);
+    }
+}
