@@ -350,6 +350,10 @@ impl<Q: Whole> Kernel for Quantize32<Q> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if const { size_of::<Q>() == 1 } {
+            // SAFETY: `Real::quantize` was promised the memory.
+            return unsafe { self.by.bytes(s, self.x, self.out.cast(), self.n) };
+        }
         let mut i = 0;
         while i < self.n {
             let n = (self.n - i).min(LANES);
@@ -357,7 +361,6 @@ impl<Q: Whole> Kernel for Quantize32<Q> {
             unsafe {
                 let y = self.by.vector(s, s.load_upto(self.x.add(i), n));
                 match size_of::<Q>() {
-                    1 => s.store_bytes(self.out.add(i).cast(), n, y),
                     2 => s.store_u16(self.out.add(i).cast(), n, y),
                     _ => s.store_upto(self.out.add(i).cast(), n, s.from_bits(y)),
                 }

@@ -66,9 +66,10 @@ impl Bounded {
         Some((bounded, (q.zero + 0.5) * ONE + margin))
     }
 
+    /// Of a NaN, which the raw operations keep: a number in doubt, as conversions make it 0 or −2³¹.
     #[inline(always)]
     fn fixed<S: Simd>(&self, s: S, x: S::F) -> S::I {
-        s.to_int(s.min_raw(s.max_raw(x, s.splat(self.low)), s.splat(self.high)))
+        s.to_int(s.min_raw(s.splat(self.high), s.max_raw(s.splat(self.low), x)))
     }
 
     #[inline(always)]
@@ -95,7 +96,7 @@ pub(crate) unsafe fn store_bytes_of<S: Simd>(s: S, to: [*mut u8; 2], fixed: [S::
     unsafe { s.store_upper_bytes(to, fixed) }
 }
 
-/// `q(n · scale + bias)`, n an integer as f32, of sixteen lanes. (Numbers in memory, which instructions read from there where registers are few.)
+/// `q(n · scale + bias)` of sixteen lanes: n is an integer as f32, or any number where `scale` is 1 and there is no bias. (Numbers in memory, which instructions read from there where registers are few.)
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct FixedLinear {

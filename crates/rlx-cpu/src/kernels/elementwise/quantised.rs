@@ -46,11 +46,7 @@ impl Kernel for Quantise {
             };
             let x_at = x.ptr.cast::<f32>();
             if scale.step == 0 && (!self.zero || zero.step == 0) && x.step == 1 {
-                let q = quantiser(0);
-                for i in (0..self.n).step_by(LANES) {
-                    let n = (self.n - i).min(LANES);
-                    s.store_bytes(self.out.add(i), n, q.vector(s, s.load_upto(x_at.add(i), n)));
-                }
+                quantiser(0).bytes(s, x_at, self.out, self.n);
             } else {
                 for i in 0..self.n {
                     *self.out.add(i) = quantiser(i).one(*x_at.add(i * x.step)) as u8;
