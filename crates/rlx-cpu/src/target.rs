@@ -9,8 +9,8 @@ use rlx_opt::{Claim, Gain, Target};
 use crate::formats;
 use crate::isa::Isa;
 use crate::kernels::{
-    self, attention, conv, gather_pair, integer, matmul, matmul_blocks, matmul_pair, producer, quant,
-    recurrent, region,
+    self, attention, conv, extremes, gather_pair, integer, matmul, matmul_blocks, matmul_pair, producer,
+    quant, recurrent, region,
 };
 use crate::layout::MAX_RANK;
 use crate::window::groups::FEW;
@@ -166,6 +166,10 @@ impl Target for CpuTarget {
 
     fn interpolates(&self, sum: &Node) -> bool {
         sum.shape.dtype() == DType::F32
+    }
+
+    fn reduces_together(&self, a: &Node, b: &Node) -> bool {
+        extremes::fuses(a, b)
     }
 
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {

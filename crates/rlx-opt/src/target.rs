@@ -154,6 +154,13 @@ pub trait Target: Send + Sync {
         false
     }
 
+    /// Whether the reductions `a` and `b` of the same value along the same axes may be computed in one region, which reads it once. No, unless
+    /// the device says so.
+    fn reduces_together(&self, a: &Node, b: &Node) -> bool {
+        let _ = (a, b);
+        false
+    }
+
     /// Whether the matmuls `anchor` and `other`, of the same rows, may be computed in one region, which multiplies their results
     /// and keeps neither. No, unless the device says so; the region is claimed besides.
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {

@@ -25,6 +25,7 @@ mod distances;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
 pub(crate) mod experts;
+pub(crate) mod extremes;
 mod gather;
 mod gather_elements;
 pub(crate) mod gather_pair;

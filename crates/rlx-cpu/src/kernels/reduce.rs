@@ -12,7 +12,7 @@ use super::{
 };
 use crate::gemm::Packed;
 use crate::isa::Kernel;
-use crate::layout::{At, Layout, collapse};
+use crate::layout::{At, Bound, Layout, collapse};
 use crate::rows::{self, Columns, Reduction, Rows};
 use crate::simd::Simd;
 
@@ -23,7 +23,7 @@ const BLOCK: usize = 128;
 const CHAINS: usize = 16;
 
 /// Elements of a piece of a row, where a row is [`FEWEST`] of them or more and there are too few rows for all threads.
-const PIECE: usize = 32 << 10;
+pub(super) const PIECE: usize = 32 << 10;
 
 /// Pieces of a row at least, and of more rows none is cut.
 const FEWEST: usize = 4;
@@ -42,39 +42,42 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let Op::Reduce { op, axes, keep_dim } = cx.node().op.clone() else {
         return Err(no_kernel(&cx.node().op, "it is no reduction"));
     };
-    let dtype = cx.step.outputs[0].dtype;
-    Ok(Box::new(Reduce {
-        op,
-        axes,
-        keep_dim,
-        dtype,
-        from: At::NOWHERE,
-        to: At::NOWHERE,
-        kept: [Layout::SCALAR; 2],
-        reduced: Layout::SCALAR,
-        worth: false,
-    }))
+    Ok(Box::new(Reduce::new(op, axes, keep_dim, cx.step.outputs[0].dtype)))
 }
 
 /// A bound reduction.
 #[derive(Debug, Clone)]
-struct Reduce {
+pub(super) struct Reduce {
     op: ReduceOp,
     axes: Vec<usize>,
     keep_dim: bool,
     dtype: DType,
-    from: At,
-    to: At,
+    pub(super) from: At,
+    pub(super) to: At,
     /// The dimensions that stay, in the result and in the input.
-    kept: [Layout; 2],
+    pub(super) kept: [Layout; 2],
     /// The dimensions that go.
-    reduced: Layout,
-    worth: bool,
+    pub(super) reduced: Layout,
+    pub(super) worth: bool,
 }
 
-impl StepKernel for Reduce {
-    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let (x, y) = (&cx.inputs[0], &cx.outputs[0]);
+impl Reduce {
+    pub(super) fn new(op: ReduceOp, axes: Vec<usize>, keep_dim: bool, dtype: DType) -> Reduce {
+        Reduce {
+            op,
+            axes,
+            keep_dim,
+            dtype,
+            from: At::NOWHERE,
+            to: At::NOWHERE,
+            kept: [Layout::SCALAR; 2],
+            reduced: Layout::SCALAR,
+            worth: false,
+        }
+    }
+
+    /// Binds the operand and the result.
+    pub(super) fn bind_to(&mut self, x: &Bound, y: &Bound) -> Result<Needs> {
         let (mut kept_x, mut kept_y, mut reduced) = (Layout::SCALAR, Layout::SCALAR, Layout::SCALAR);
         let mut at = 0;
         for i in 0..x.layout.rank() {
@@ -102,6 +105,12 @@ impl StepKernel for Reduce {
         self.worth = nanos > WORTH_NANOS;
         let partial = self.pieces().map_or(0, |pieces| self.kept[0].elements() * pieces);
         Ok(Needs { shared_scratch: partial * size_of::<f32>(), ..Needs::time(nanos) })
+    }
+}
+
+impl StepKernel for Reduce {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        self.bind_to(&cx.inputs[0], &cx.outputs[0])
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
@@ -153,7 +162,7 @@ impl Reduce {
     }
 
     /// The vector kernel for contiguous rows.
-    fn as_rows(&self) -> Option<Reduction> {
+    pub(super) fn as_rows(&self) -> Option<Reduction> {
         let contiguous = self.reduced.rank() == 1 && self.reduced.strides()[0] == 1;
         self.in_vectors().filter(|_| contiguous)
     }
@@ -207,7 +216,7 @@ impl Reduce {
     }
 
     /// How many pieces each row is cut into, where rows of f32 are long and few.
-    fn pieces(&self) -> Option<usize> {
+    pub(super) fn pieces(&self) -> Option<usize> {
         let (rows, pieces) = (self.kept[0].elements(), self.reduced.elements().div_ceil(PIECE));
         (self.dtype == DType::F32 && self.as_rows().is_some() && rows < MANY_ROWS && pieces >= FEWEST)
             .then_some(pieces)

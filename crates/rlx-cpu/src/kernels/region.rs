@@ -5,7 +5,8 @@
 //! matmul is computed for some rows at a time ([`producer`]), two matmuls of the same rows whose results are multiplied are
 //! computed side by side ([`matmul_pair`]), an attention takes keys and values from the table that a gather would pick them from
 //! ([`attention`]), and a gather picks from what another one would pick along the axis beside its own
-//! ([`gather_pair`]). What two gathers pick is interpolated as it is picked ([`interpolation`]).
+//! ([`gather_pair`]). What two gathers pick is interpolated as it is picked ([`interpolation`]). The smallest and the largest elements are found
+//! together ([`extremes`]).
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use super::matmul_pair::{self, Paired};
 use super::producer::{self, Producer};
 use super::requantise::{self, ByteSpec};
 use super::{
-    CompileCx, StepKernel, attention, conv, gather_pair, integer, interpolation, matmul, matmul_blocks,
-    no_kernel,
+    CompileCx, StepKernel, attention, conv, extremes, gather_pair, integer, interpolation, matmul,
+    matmul_blocks, no_kernel,
 };
 use crate::gemm::{BinaryOp as Joint, IN_PLACE_DEPTH};
 use crate::math::Unary;
@@ -77,6 +78,7 @@ enum Form {
     Attention(attention::Reads),
     Gathers(gather_pair::Pair),
     Between(interpolation::Between),
+    Extremes(extremes::Extremes),
 }
 
 /// Whether a node of a body is neither a border nor elementwise.
@@ -134,6 +136,9 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     }
     if let Some(between) = interpolation::Between::of(graph) {
         return Ok(Form::Between(between));
+    }
+    if let Some(extremes) = extremes::Extremes::of(graph) {
+        return Ok(Form::Extremes(extremes));
     }
     if matches!(anchor.op, Op::Attention { .. }) {
         return attention::reads(graph, anchor).map(Form::Attention);
@@ -211,6 +216,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         Form::Paired(pair) => Ok(matmul_pair::kernel(pair)),
         Form::Gathers(pair) => Ok(gather_pair::kernel(pair)),
         Form::Between(between) => Ok(interpolation::kernel(between)),
+        Form::Extremes(of) => Ok(extremes::kernel(of)),
         Form::Attention(reads) => {
             let attention = anchor_of(&body.graph).map_or(&op, |anchor| &anchor.op);
             attention::kernel(cx, attention, reads)

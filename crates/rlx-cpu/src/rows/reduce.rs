@@ -110,6 +110,55 @@ unsafe fn extreme<S: Simd, T: Packed>(s: S, p: *const T, n: usize, start: f32, l
     more(s, largest, more(s, largest, acc[0], acc[2]), more(s, largest, acc[1], acc[3]))
 }
 
+/// The smallest and the largest of a row, in one pass: ∞ and −∞ of nothing, twice NaN if any is NaN.
+///
+/// # Safety
+/// `p` must be readable for `n` elements.
+pub unsafe fn extremes(isa: Isa, p: *const f32, n: usize) -> [f32; 2] {
+    isa.run(Extremes { p, n })
+}
+
+struct Extremes {
+    p: *const f32,
+    n: usize,
+}
+
+impl Kernel for Extremes {
+    type Output = [f32; 2];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; 2] {
+        let Extremes { p, n } = self;
+        let mut low = [s.splat(f32::INFINITY); CHAINS];
+        let mut high = [s.splat(f32::NEG_INFINITY); CHAINS];
+        // The raw operation passes a NaN over: there is one in `high` then.
+        let mut join = |v: usize, x: S::F, y: S::F| {
+            low[v] = s.min_raw(x, low[v]);
+            high[v] = s.max(y, high[v]);
+        };
+        let mut i = 0;
+        // SAFETY: `extremes` was promised the row; i + lanes ≤ n.
+        unsafe {
+            while i + CHAINS * LANES <= n {
+                for v in 0..CHAINS {
+                    let x = s.load(p.add(i + v * LANES));
+                    join(v, x, x);
+                }
+                i += CHAINS * LANES;
+            }
+            while i < n {
+                let lanes = (n - i).min(LANES);
+                let x = s.load_upto(p.add(i), lanes);
+                join(0, fill(s, x, lanes, f32::INFINITY), fill(s, x, lanes, f32::NEG_INFINITY));
+                i += lanes;
+            }
+        }
+        let low = s.min_raw(s.min_raw(low[0], low[2]), s.min_raw(low[1], low[3]));
+        let high = s.reduce_max(s.max(s.max(high[0], high[2]), s.max(high[1], high[3])));
+        [if high.is_nan() { high } else { s.reduce_min(low) }, high]
+    }
+}
+
 /// The greater or the lesser of two.
 #[inline(always)]
 fn more<S: Simd>(s: S, largest: bool, x: S::F, acc: S::F) -> S::F {

@@ -11,7 +11,8 @@
 //! A region that ends with bytes goes on where they are floats again to be added to others, the residual of a quantised net, if the
 //! device can do that ([`Target::fuses_residual`](crate::Target::fuses_residual)).
 //!
-//! Interpolations between what two gathers pick are regions before all others, where the device has a kernel for them (`fuse_regions/interpolations.rs`).
+//! Interpolations between what two gathers pick are regions before all others, where the device has a kernel for them (`fuse_regions/interpolations.rs`);
+//! so are two reductions of the same value (`fuse_regions/reductions.rs`).
 //!
 //! Then regions take *producers*, the ops before their anchors and before attentions, gathers take the gathers before them, and pairs of matmuls whose results are multiplied become
 //! one region (`fuse_regions/producers.rs`).
@@ -44,6 +45,7 @@ use crate::rewrite::Rewriter;
 
 mod interpolations;
 mod producers;
+mod reductions;
 
 /// A region has at most this many nodes, so that devices can keep all intermediate values close.
 const MAX_MEMBERS: usize = 64;
@@ -57,6 +59,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let mut groups = Groups::new(graph, context);
     if context.options.fusion.producers {
         groups.take_interpolations();
+        groups.take_reductions();
     }
     if context.options.fusion.epilogue {
         graph.nodes().iter().for_each(|node| groups.grow_from_anchor(node));
@@ -256,17 +259,25 @@ impl<'g> Groups<'g> {
         inputs.len() + all().filter(|&m| leaves(m)).count() <= most
     }
 
-    /// The graph with each group of several nodes as one region, standing where its last node stood.
+    /// The graph with each group of several nodes as one region, standing where its last node stood: where its first did, if all of them read the
+    /// same (what uses the first may come before the last).
     fn build(&self) -> Result<Graph> {
         let mut r = Rewriter::keeping_distinct(self.graph);
         for node in self.graph.nodes().iter().filter(|n| !self.absorbed[n.id.index()]) {
             match self.of[node.id.index()].map(|g| &self.members[g]).filter(|m| m.len() > 1) {
                 None => _ = r.keep(node)?,
-                Some(members) if members.last() == Some(&node.id) => self.region(members, &mut r)?,
+                Some(members) if self.place(members) == Some(node.id) => self.region(members, &mut r)?,
                 Some(_) => {}
             }
         }
         Ok(r.finish(false))
+    }
+
+    fn place(&self, members: &[NodeId]) -> Option<NodeId> {
+        let (first, last) = (*members.first()?, *members.last()?);
+        let reads = |id: NodeId| &self.graph.node(id).inputs;
+        let alike = members.iter().all(|&id| reads(id) == reads(first));
+        Some(if alike { first } else { last })
     }
 
     /// The members whose values are used outside of their group.

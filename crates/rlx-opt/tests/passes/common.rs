@@ -42,6 +42,10 @@ impl Target for Anything {
         true
     }
 
+    fn reduces_together(&self, a: &Node, b: &Node) -> bool {
+        a.op != b.op
+    }
+
     fn fuses_pair(&self, anchor: &Node, other: &Node, _: &Graph) -> bool {
         anchor.op == Op::MatMul && other.op == Op::MatMul
     }

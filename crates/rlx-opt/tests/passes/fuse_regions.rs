@@ -40,6 +40,26 @@ fn a_matrix_product_takes_what_follows_it() {
 }
 
 #[test]
+fn two_reductions_of_a_value_are_one_region_that_stands_before_all_that_reads_them() {
+    let before = parse(
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 4] f32
+          %1 = Reduce(%0) {op=Max, axes=[0, 1], keep_dim=false} : [] f32
+          %2 = Reduce(%1) {op=Max, axes=[], keep_dim=false} : [] f32
+          %3 = Reduce(%0) {op=Min, axes=[0, 1], keep_dim=false} : [] f32
+          %4 = Reduce(%0) {op=Min, axes=[1], keep_dim=false} : [2] f32
+          return %2, %3, %4
+        }"#,
+    );
+    let after = apply(fuse_regions::run, &before);
+    let kinds: Vec<OpKind> = after.nodes().iter().map(|n| n.op.kind()).collect();
+    let region = after.nodes().iter().find(|n| n.op.kind() == OpKind::Region).unwrap();
+    assert_eq!(region.results().len(), 2, "{after}");
+    assert_eq!(kinds.iter().filter(|&&kind| kind == OpKind::Reduce).count(), 2, "{after}");
+    assert_same_results(&before, &after, &DimBinding::new());
+}
+
+#[test]
 fn a_value_used_later_becomes_a_second_result() {
     let before = parse(
         r#"graph "g" {
