@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use crate::gemm::{ByteEpilogue, Column, ZeroPoints};
 use crate::isa::{Isa, Kernel};
-use crate::math::{FixedLinear, bytes_of, store_bytes_of};
+use crate::math::FixedLinear;
 use crate::simd::{LANES, Simd};
 use crate::window::Windows;
 
@@ -266,7 +266,7 @@ impl<S: Simd> Finish<S> {
                     let number = fixed.vector(s, sum);
                     if !fixed.doubts(s, [number, number]) {
                         let to = pass.output.cast::<u8>().wrapping_add(to);
-                        s.store_bytes(to, self.lanes, bytes_of(s, number));
+                        s.store_bytes(to, self.lanes, fixed.bytes(s, number));
                     } else {
                         self.doubted(s, pass, sum, to);
                     }
@@ -290,7 +290,7 @@ impl<S: Simd> Finish<S> {
                     if !fixed.doubts(s, numbers) {
                         let out = pass.output.cast::<u8>();
                         let to = [out.wrapping_add(to[0]), out.wrapping_add(to[1])];
-                        store_bytes_of(s, to, numbers);
+                        fixed.store(s, to, numbers);
                     } else {
                         self.doubted(s, pass, a, to[0]);
                         self.doubted(s, pass, b, to[1]);

@@ -4,7 +4,7 @@ use super::integer::{ByteGemm, MOST_ROWS};
 use super::kernel::lanes_of;
 use super::panels::WIDEST;
 use super::requantise::{ByteEpilogue, Column, Residual, bytes_by_floats, floats};
-use crate::math::{FixedLinear, FixedSum, bytes_of, store_bytes_of};
+use crate::math::{FixedLinear, FixedSum};
 use crate::simd::{Kernel, LANES, Simd};
 
 /// The sums of one vector of columns, and where what they become goes.
@@ -119,17 +119,23 @@ impl<'a> FixedTile<'a> {
         doubts: &mut Doubts,
     ) {
         let fixed = &self.fixed[v];
-        let mut numbers = [fixed.vector(s, s.from_int(a)), fixed.vector(s, s.from_int(b))];
+        let numbers = [fixed.vector(s, s.from_int(a)), fixed.vector(s, s.from_int(b))];
         let mut doubtful = fixed.doubts(s, numbers);
+        let to = self.to(r, v);
+        let to = [to, to.wrapping_add(self.g.c_stride)];
         // SAFETY: the caller's promise; sums have room for the tile.
         unsafe {
-            if let Some((with, add)) = self.others {
-                let others = [self.others(s, with, (r, v), LANES), self.others(s, with, (r + 1, v), LANES)];
-                numbers = [add.vector(s, numbers[0], others[0]), add.vector(s, numbers[1], others[1])];
-                doubtful |= add.doubts(s, numbers);
+            match self.others {
+                None => fixed.store(s, to, numbers),
+                Some((with, add)) => {
+                    let own = [fixed.bytes(s, numbers[0]), fixed.bytes(s, numbers[1])];
+                    let others =
+                        [self.others(s, with, (r, v), LANES), self.others(s, with, (r + 1, v), LANES)];
+                    let numbers = [add.vector(s, own[0], others[0]), add.vector(s, own[1], others[1])];
+                    doubtful |= add.doubts(s, numbers);
+                    add.store(s, to, numbers);
+                }
             }
-            let to = self.to(r, v);
-            store_bytes_of(s, [to, to.wrapping_add(self.g.c_stride)], numbers);
             if doubtful {
                 s.store(self.line(r, v), s.from_bits(a));
                 s.store(self.line(r + 1, v), s.from_bits(b));
@@ -153,8 +159,8 @@ impl<'a> FixedTile<'a> {
     ) {
         // SAFETY: the caller's promise; sums have room for the tile.
         unsafe {
-            let (number, doubtful) = self.number(s, (r, v), a, lanes);
-            s.store_bytes(self.to(r, v), lanes, bytes_of(s, number));
+            let (bytes, doubtful) = self.bytes(s, (r, v), a, lanes);
+            s.store_bytes(self.to(r, v), lanes, bytes);
             if doubtful {
                 s.store(self.line(r, v), s.from_bits(a));
             }
@@ -162,19 +168,19 @@ impl<'a> FixedTile<'a> {
         }
     }
 
-    /// The fixed-point numbers of the sums `a`, of `lanes` columns of row `r` of vector `v`, and whether one is in doubt.
+    /// The bytes of the sums `a`, of `lanes` columns of row `r` of vector `v`, and whether one is in doubt.
     ///
     /// # Safety
     /// As [`pair`](FixedTile::pair).
     #[inline(always)]
-    unsafe fn number<S: Simd>(&self, s: S, (r, v): (usize, usize), a: S::I, lanes: usize) -> (S::I, bool) {
+    unsafe fn bytes<S: Simd>(&self, s: S, (r, v): (usize, usize), a: S::I, lanes: usize) -> (S::I, bool) {
         let fixed = &self.fixed[v];
         let number = fixed.vector(s, s.from_int(a));
-        let doubtful = fixed.doubts(s, [number, number]);
-        let Some((with, add)) = self.others else { return (number, doubtful) };
+        let (bytes, doubtful) = (fixed.bytes(s, number), fixed.doubts(s, [number, number]));
+        let Some((with, add)) = self.others else { return (bytes, doubtful) };
         // SAFETY: the caller's promise.
-        let number = add.vector(s, number, unsafe { self.others(s, with, (r, v), lanes) });
-        (number, doubtful | add.doubts(s, [number, number]))
+        let number = add.vector(s, bytes, unsafe { self.others(s, with, (r, v), lanes) });
+        (add.bytes(s, number), doubtful | add.doubts(s, [number, number]))
     }
 
     /// Writes what fixed point did not decide. The bytes that are added are still there: [`ByteGemm::run`] wants the result apart from them.
@@ -231,7 +237,7 @@ impl Kernel for Redo<'_, '_> {
                 let r = rows.trailing_zeros() as usize;
                 rows &= rows - 1;
                 // SAFETY: `redo` was promised these rows and columns.
-                let (_, doubtful) = unsafe { self.tile.number(s, (r, v), place.row(s, r), place.lanes) };
+                let (_, doubtful) = unsafe { self.tile.bytes(s, (r, v), place.row(s, r), place.lanes) };
                 if !doubtful {
                     // Its pair was in doubt for the other row alone.
                     place.rows &= !(1 << r);

@@ -41,11 +41,14 @@ fn within<S: Simd>(s: S, x: S::F, most: f32) -> bool {
     s.mask_bits(s.le(s.abs(x), s.splat(most))) == u16::MAX
 }
 
-/// Fixed-point numbers of which bytes are made.
+/// Of which fixed-point numbers bytes are made: what is before the point, between two bounds.
+///
+/// Those are put in as integers, which takes less than on floats. A float that no fixed-point number can be, NaN among them, is made the largest one or
+/// one without anything behind the point: that is in doubt.
 #[derive(Debug, Clone, Copy)]
 struct Bounded {
-    low: f32,
-    high: f32,
+    low: i32,
+    high: i32,
     /// 2ε.
     doubt: i32,
 }
@@ -61,15 +64,8 @@ impl Bounded {
         if margin.is_nan() || margin > MOST_MARGIN {
             return None;
         }
-        let middle = |byte: f32| (byte + 0.5) * ONE;
-        let bounded = Bounded { low: middle(q.low), high: middle(q.high), doubt: (2.0 * margin) as i32 };
+        let bounded = Bounded { low: q.low as i32, high: q.high as i32, doubt: (2.0 * margin) as i32 };
         Some((bounded, (q.zero + 0.5) * ONE + margin))
-    }
-
-    /// Of a NaN, which the raw operations keep: a number in doubt, as conversions make it 0 or −2³¹.
-    #[inline(always)]
-    fn fixed<S: Simd>(&self, s: S, x: S::F) -> S::I {
-        s.to_int(s.min_raw(s.splat(self.high), s.max_raw(s.splat(self.low), x)))
     }
 
     #[inline(always)]
@@ -77,24 +73,52 @@ impl Bounded {
         const { assert!(FRACTION == 16, "what is behind the point is the lower half") }
         s.any_lower_half_below(fixed, s.splat_i(self.doubt))
     }
+
+    #[inline(always)]
+    fn bytes<S: Simd>(&self, s: S, fixed: S::I) -> S::I {
+        s.min_i(s.max_i(s.shr_i::<FRACTION>(fixed), s.splat_i(self.low)), s.splat_i(self.high))
+    }
+
+    /// # Safety
+    /// Sixteen bytes must be writable at each place.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, to: [*mut u8; 2], fixed: [S::I; 2]) {
+        const { assert!(FRACTION == 16, "what is before the point is the upper half") }
+        // SAFETY: the caller's promise.
+        unsafe { s.store_upper_halves(to, fixed, [self.low as i16, self.high as i16]) }
+    }
 }
 
-/// The bytes of fixed-point numbers.
-#[inline(always)]
-pub(crate) fn bytes_of<S: Simd>(s: S, fixed: S::I) -> S::I {
-    s.shr_i::<FRACTION>(fixed)
-}
+/// What all fixed-point numbers have.
+macro_rules! bounded {
+    ($name:ident) => {
+        impl $name {
+            /// Whether any of these fixed-point numbers is in doubt.
+            #[inline(always)]
+            pub(crate) fn doubts<S: Simd>(&self, s: S, fixed: [S::I; 2]) -> bool {
+                self.bounded.doubts(s, fixed)
+            }
 
-/// Writes the bytes of two vectors of fixed-point numbers.
-///
-/// # Safety
-/// Sixteen bytes must be writable at each place.
-#[inline(always)]
-pub(crate) unsafe fn store_bytes_of<S: Simd>(s: S, to: [*mut u8; 2], fixed: [S::I; 2]) {
-    const { assert!(FRACTION == 16, "the bytes are the lowest of the upper halves") }
-    // SAFETY: the caller's promise.
-    unsafe { s.store_upper_bytes(to, fixed) }
+            /// Their bytes.
+            #[inline(always)]
+            pub(crate) fn bytes<S: Simd>(&self, s: S, fixed: S::I) -> S::I {
+                self.bounded.bytes(s, fixed)
+            }
+
+            /// Writes the bytes of two vectors.
+            ///
+            /// # Safety
+            /// Sixteen bytes must be writable at each place.
+            #[inline(always)]
+            pub(crate) unsafe fn store<S: Simd>(&self, s: S, to: [*mut u8; 2], fixed: [S::I; 2]) {
+                // SAFETY: the caller's promise.
+                unsafe { self.bounded.store(s, to, fixed) }
+            }
+        }
+    };
 }
+bounded!(FixedLinear);
+bounded!(FixedSum);
 
 /// `q(n · scale + bias)` of sixteen lanes: n is an integer as f32, or any number where `scale` is 1 and there is no bias. (Numbers in memory, which instructions read from there where registers are few.)
 #[derive(Debug, Clone, Copy)]
@@ -120,13 +144,7 @@ impl FixedLinear {
     /// Fixed-point numbers.
     #[inline(always)]
     pub(crate) fn vector<S: Simd>(&self, s: S, n: S::F) -> S::I {
-        self.bounded.fixed(s, s.mul_add(n, s.from_array(&self.factor), s.from_array(&self.start)))
-    }
-
-    /// Whether any of these fixed-point numbers is in doubt.
-    #[inline(always)]
-    pub(crate) fn doubts<S: Simd>(&self, s: S, fixed: [S::I; 2]) -> bool {
-        self.bounded.doubts(s, fixed)
+        s.to_int(s.mul_add(n, s.from_array(&self.factor), s.from_array(&self.start)))
     }
 }
 
@@ -156,26 +174,18 @@ impl FixedSum {
         let start = f64::from(start) - zeros * f64::from(ONE);
         let ordinary = own.scale.abs() < ORDINARY && other.scale.abs() < ORDINARY;
         ordinary.then_some(FixedSum {
-            // The own bytes come as fixed-point numbers.
-            own: factors[0],
+            own: factors[0] * ONE,
             other: factors[1] * ONE,
             start: start as f32,
             bounded,
         })
     }
 
-    /// Fixed-point numbers of the own bytes, fixed-point numbers as well, and the others.
+    /// Fixed-point numbers.
     #[inline(always)]
     pub(crate) fn vector<S: Simd>(&self, s: S, own: S::I, other: S::I) -> S::I {
-        let whole = s.from_int(s.and_i(own, s.splat_i(!((1 << FRACTION) - 1))));
         let x = s.mul_add(s.from_int(other), s.splat(self.other), s.splat(self.start));
-        self.bounded.fixed(s, s.mul_add(whole, s.splat(self.own), x))
-    }
-
-    /// Whether any of these fixed-point numbers is in doubt.
-    #[inline(always)]
-    pub(crate) fn doubts<S: Simd>(&self, s: S, fixed: [S::I; 2]) -> bool {
-        self.bounded.doubts(s, fixed)
+        s.to_int(s.mul_add(s.from_int(own), s.splat(self.own), x))
     }
 }
 
@@ -190,7 +200,8 @@ mod tests {
 
     /// Asks for one lane after the other, as both vectors by turns: the other numbers are halves.
     #[inline(always)]
-    fn made<S: Simd>(s: S, fixed: S::I, doubts: impl Fn([S::I; 2]) -> bool) -> Made {
+    fn made<S: Simd>(s: S, of: &Bounded, fixed: S::I) -> Made {
+        let doubts = |fixed| of.doubts(s, fixed);
         let half = s.splat_i(1 << (FRACTION - 1));
         let numbers = s.to_array(s.from_bits(fixed));
         let alone = std::array::from_fn(|i| {
@@ -202,7 +213,15 @@ mod tests {
             both[0]
         });
         assert_eq!(doubts([fixed, fixed]), alone.contains(&true));
-        Some((s.to_array(s.from_int(bytes_of(s, fixed))), alone))
+        let bytes = of.bytes(s, fixed);
+        let mut stored = [[0u8; LANES]; 2];
+        let [a, b] = &mut stored;
+        // SAFETY: both have room for sixteen bytes.
+        unsafe { of.store(s, [a.as_mut_ptr(), b.as_mut_ptr()], [fixed, half]) };
+        let bytes = s.to_array(s.from_int(bytes));
+        assert_eq!(stored[0], bytes.map(|byte| byte as i32 as u8));
+        assert_eq!(stored[1], [0.clamp(of.low, of.high) as u8; LANES]);
+        Some((bytes, alone))
     }
 
     struct Linear<'a>(&'a Quantiser, &'a [f32; LANES], &'a [f32; LANES], &'a [f32; LANES]);
@@ -213,7 +232,7 @@ mod tests {
         fn run<S: Simd>(self, s: S) -> Made {
             let [n, scale, bias] = [s.from_array(self.1), s.from_array(self.2), s.from_array(self.3)];
             let linear = FixedLinear::new(s, self.0, scale, bias)?;
-            made(s, linear.vector(s, n), |x| linear.doubts(s, x))
+            made(s, &linear.bounded, linear.vector(s, n))
         }
     }
 
@@ -224,9 +243,8 @@ mod tests {
         #[inline(always)]
         fn run<S: Simd>(self, s: S) -> Made {
             let [own, other] = self.2.map(|x| s.to_int(s.from_array(x)));
-            let fixed = s.shl_i::<FRACTION>(own);
             let sum = FixedSum::new(s, self.0, self.1[0], self.1[1])?;
-            made(s, sum.vector(s, fixed, other), |x| sum.doubts(s, x))
+            made(s, &sum.bounded, sum.vector(s, own, other))
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) mod small_floats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fixed_point::{FixedLinear, FixedSum, bytes_of, store_bytes_of};
+pub(crate) use fixed_point::{FixedLinear, FixedSum};
 pub(crate) use light::{Light, bounds};
 pub use pow::{pow, pow_slices};
 pub use quantise::{Dequantiser, Quantiser};

@@ -10,7 +10,7 @@
 //! assert_eq!([0.24, 0.25, 0.75, -9.0, 1e9, f32::NAN].map(|x| q.one(x)), [10, 10, 12, 0, 255, 0]);
 //! ```
 
-use super::fixed_point::{FixedLinear, store_bytes_of};
+use super::fixed_point::FixedLinear;
 use crate::simd::{LANES, Simd};
 
 /// A scale, a zero point and a range of integers.
@@ -87,13 +87,13 @@ impl Quantiser {
                 while i + 2 * LANES <= n {
                     let x = [s.load(x.add(i)), s.load(x.add(i + LANES))];
                     let to = [out.add(i), out.add(i + LANES)];
-                    let numbers = x.map(|x| fixed.vector(s, x));
+                    let numbers = [fixed.vector(s, x[0]), fixed.vector(s, x[1])];
                     if fixed.doubts(s, numbers) {
                         for (to, x) in to.into_iter().zip(x) {
                             s.store_bytes(to, LANES, self.vector(s, x));
                         }
                     } else {
-                        store_bytes_of(s, to, numbers);
+                        fixed.store(s, to, numbers);
                     }
                     i += 2 * LANES;
                 }

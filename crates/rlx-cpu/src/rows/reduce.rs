@@ -131,25 +131,23 @@ impl Kernel for Extremes {
         let Extremes { p, n } = self;
         let mut low = [s.splat(f32::INFINITY); CHAINS];
         let mut high = [s.splat(f32::NEG_INFINITY); CHAINS];
-        // The raw operation passes a NaN over: there is one in `high` then.
-        let mut join = |v: usize, x: S::F, y: S::F| {
-            low[v] = s.min_raw(x, low[v]);
-            high[v] = s.max(y, high[v]);
-        };
         let mut i = 0;
+        // The raw operation passes a NaN over: there is one in `high` then.
         // SAFETY: `extremes` was promised the row; i + lanes ≤ n.
         unsafe {
             while i + CHAINS * LANES <= n {
                 for v in 0..CHAINS {
                     let x = s.load(p.add(i + v * LANES));
-                    join(v, x, x);
+                    low[v] = s.min_raw(x, low[v]);
+                    high[v] = s.max(x, high[v]);
                 }
                 i += CHAINS * LANES;
             }
             while i < n {
                 let lanes = (n - i).min(LANES);
                 let x = s.load_upto(p.add(i), lanes);
-                join(0, fill(s, x, lanes, f32::INFINITY), fill(s, x, lanes, f32::NEG_INFINITY));
+                low[0] = s.min_raw(fill(s, x, lanes, f32::INFINITY), low[0]);
+                high[0] = s.max(fill(s, x, lanes, f32::NEG_INFINITY), high[0]);
                 i += lanes;
             }
         }

@@ -247,6 +247,11 @@ impl Simd for Avx2 {
     const GEMM_ROWS: usize = 6;
     const GEMM_VECS: usize = 1;
 
+    halves! {
+        max_i(a: I, b: I) -> I = _mm256_max_epi32(a, b);
+        min_i(a: I, b: I) -> I = _mm256_min_epi32(a, b);
+    }
+
     #[inline(always)]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: `self` exists only where the processor has the features.

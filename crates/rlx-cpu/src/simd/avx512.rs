@@ -287,6 +287,8 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     intrinsics! {
         permute(a: __m512, from: __m512i) -> __m512 = _mm512_permutexvar_ps(from, a);
         mul_i(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
+        max_i(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
+        min_i(a: __m512i, b: __m512i) -> __m512i = _mm512_min_epi32(a, b);
         // Without the instruction, even and odd bytes as 16 bits, as on AVX2.
         dot_bytes(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = if VNNI {
             _mm512_dpbusd_epi32(acc, a, b)
@@ -457,12 +459,13 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn store_upper_bytes(self, to: [*mut u8; 2], [a, b]: [__m512i; 2]) {
+    unsafe fn store_upper_halves(self, to: [*mut u8; 2], [a, b]: [__m512i; 2], [low, high]: [i16; 2]) {
         // SAFETY: the caller promises sixteen writable bytes at each place, the token the features.
         unsafe {
             // One instruction narrows both: it takes twice as long as a permutation.
             let halves = _mm512_permutex2var_epi16(a, _mm512_load_si512((&raw const UPPER).cast()), b);
-            let bytes = _mm512_cvtepi16_epi8(halves);
+            let above = _mm512_max_epi16(halves, _mm512_set1_epi16(low));
+            let bytes = _mm512_cvtepi16_epi8(_mm512_min_epi16(above, _mm512_set1_epi16(high)));
             _mm_storeu_si128(to[0].cast(), _mm256_castsi256_si128(bytes));
             _mm_storeu_si128(to[1].cast(), _mm256_extracti128_si256::<1>(bytes));
         }

@@ -133,12 +133,19 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     /// `a · b`, wrapping.
     #[inline(always)]
     fn mul_i(self, a: Self::I, b: Self::I) -> Self::I {
-        let (a, b) = (self.to_array(self.from_bits(a)), self.to_array(self.from_bits(b)));
-        let mut out = [0.0; LANES];
-        for i in 0..LANES {
-            out[i] = f32::from_bits(a[i].to_bits().wrapping_mul(b[i].to_bits()));
-        }
-        self.bits(self.from_array(&out))
+        by_lanes(self, a, b, i32::wrapping_mul)
+    }
+
+    /// The larger one, with a sign.
+    #[inline(always)]
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
+        by_lanes(self, a, b, i32::max)
+    }
+
+    /// The smaller one, with a sign.
+    #[inline(always)]
+    fn min_i(self, a: Self::I, b: Self::I) -> Self::I {
+        by_lanes(self, a, b, i32::min)
     }
 
     /// `acc + Σ aᵢ·bᵢ` over the four bytes in each lane, unsigned in `a` and signed in `b`; exact, then wrapping.
@@ -254,14 +261,17 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         }
     }
 
-    /// Writes the lowest byte of the upper half of each lane of two vectors, each to sixteen bytes at its place.
+    /// Writes the upper half of each lane of two vectors, a number with a sign that is held between two bounds, as a byte; each vector to sixteen bytes
+    /// at its place.
     /// # Safety
     /// Both places must be writable for 16 bytes.
     #[inline(always)]
-    unsafe fn store_upper_bytes(self, to: [*mut u8; 2], x: [Self::I; 2]) {
+    unsafe fn store_upper_halves(self, to: [*mut u8; 2], x: [Self::I; 2], bounds: [i16; 2]) {
+        let [low, high] = bounds.map(|bound| self.splat_i(i32::from(bound)));
         for (to, x) in to.into_iter().zip(x) {
+            let within = self.min_i(self.max_i(self.shr_i::<16>(x), low), high);
             // SAFETY: the caller's promise.
-            unsafe { self.store_bytes(to, LANES, self.shr_i::<16>(x)) };
+            unsafe { self.store_bytes(to, LANES, within) };
         }
     }
 
@@ -383,6 +393,17 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         // SAFETY: the caller's promise.
         unsafe { if n == LANES { self.store(p, x) } else { self.store_n(p, n, x) } }
     }
+}
+
+/// `f` of each lane of two vectors.
+#[inline(always)]
+fn by_lanes<S: Simd>(s: S, a: S::I, b: S::I, f: impl Fn(i32, i32) -> i32) -> S::I {
+    let (a, b) = (s.to_array(s.from_bits(a)), s.to_array(s.from_bits(b)));
+    let mut out = [0.0; LANES];
+    for (out, (a, b)) in out.iter_mut().zip(a.into_iter().zip(b)) {
+        *out = f32::from_bits(f(a.to_bits() as i32, b.to_bits() as i32) as u32);
+    }
+    s.bits(s.from_array(&out))
 }
 
 /// [`Lanes::by_scalar_code`] of every instruction set.

@@ -129,6 +129,11 @@ impl Simd for Neon {
     const GEMM_ROWS: usize = 6;
     const GEMM_VECS: usize = 1;
 
+    quarters! {
+        max_i(a: I, b: I) -> I = vmaxq_s32(a, b);
+        min_i(a: I, b: I) -> I = vminq_s32(a, b);
+    }
+
     #[inline(always)]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: `self` exists only where the processor has the features.

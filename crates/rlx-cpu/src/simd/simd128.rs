@@ -163,6 +163,8 @@ impl Simd for Simd128 {
 
     quarters! {
         mul_i(a, b) = i32x4_mul(a, b);
+        max_i(a, b) = i32x4_max(a, b);
+        min_i(a, b) = i32x4_min(a, b);
         // Even and odd bytes as 16 bits, whose products are summed in pairs without saturating.
         dot_bytes(acc, a, b) = {
             let (a_even, a_odd) = (v128_and(a, i16x8_splat(0xff)), u16x8_shr(a, 8));

@@ -275,10 +275,10 @@ fn words_hold_one_byte_of_each_place() {
     }
 }
 
-/// The lowest bytes of the upper halves of two vectors, and a byte behind each sixteen.
-struct UpperBytes<'a>([&'a [u32; LANES]; 2]);
+/// The upper halves of two vectors as bytes, and a byte behind each sixteen.
+struct UpperHalves<'a>([&'a [u32; LANES]; 2], [i16; 2]);
 
-impl Kernel for UpperBytes<'_> {
+impl Kernel for UpperHalves<'_> {
     type Output = [[u8; LANES + 1]; 2];
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Self::Output {
@@ -286,20 +286,29 @@ impl Kernel for UpperBytes<'_> {
         let x = [s.from_array(&self.0[0].map(f32::from_bits)), s.from_array(&self.0[1].map(f32::from_bits))];
         let to = [out[0].as_mut_ptr(), out[1].as_mut_ptr()];
         // SAFETY: there is room for sixteen bytes at both.
-        unsafe { s.store_upper_bytes(to, [s.bits(x[0]), s.bits(x[1])]) };
+        unsafe { s.store_upper_halves(to, [s.bits(x[0]), s.bits(x[1])], self.1) };
         out
     }
 }
 
 #[test]
-fn bytes_of_upper_halves_are_written_to_both_places() {
+fn upper_halves_within_bounds_are_written_as_bytes_to_both_places() {
     let mut rng = Rng::new(83);
-    for _ in 0..100 {
-        let mut words = || std::array::from_fn(|_| (rng.below(1 << 16) << 16 | rng.below(1 << 16)) as u32);
-        let both = [words(), words()];
-        let want = both.map(|words| words.map(|word| (word >> 16) as u8));
+    for round in 0..400 {
+        // Far from the bounds, and next to them.
+        let mut word = || {
+            let upper = if round % 2 == 0 {
+                rng.below(1 << 16) as u16
+            } else {
+                (rng.below(512) as u16).wrapping_sub(256)
+            };
+            u32::from(upper) << 16 | rng.below(1 << 16) as u32
+        };
+        let both: [[u32; LANES]; 2] = std::array::from_fn(|_| std::array::from_fn(|_| word()));
+        let [low, high] = [[0, 255], [-128, 127], [3, 3], [-7, 100]][round % 4];
+        let want = both.map(|words| words.map(|word| ((word >> 16) as i16).clamp(low, high) as u8));
         for isa in Isa::available() {
-            let got = isa.run(UpperBytes([&both[0], &both[1]]));
+            let got = isa.run(UpperHalves([&both[0], &both[1]], [low, high]));
             for (got, want) in got.iter().zip(&want) {
                 assert_eq!((&got[..LANES], got[LANES]), (&want[..], 0xa5), "{isa}");
             }

@@ -424,8 +424,8 @@ fn used_by_elementwise(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlx_ir::op::{Activation, BinaryOp};
     use rlx_ir::Shape;
+    use rlx_ir::op::{Activation, BinaryOp};
 
     /// A normalisation by channels and a rectifier: the scale and the shift are read by steps of 0, and nothing is written between the three.
     #[test]
