@@ -1,5 +1,6 @@
 //! Bytes of a tile's sums: in fixed point while they are in registers, and by every step where that does not decide.
 
+use super::epilogue::each_row;
 use super::integer::{ByteGemm, MOST_ROWS};
 use super::kernel::lanes_of;
 use super::panels::WIDEST;
@@ -80,6 +81,65 @@ pub(super) struct FixedTile<'a> {
     pub(super) width: usize,
 }
 
+/// Bytes that are added to a tile's: a copy, since for all the compiler knows the bytes that are written might be any memory.
+#[derive(Clone, Copy)]
+struct Added {
+    /// Those of the first row and column.
+    from: *const u8,
+    /// From one row to the next.
+    stride: usize,
+    signed: bool,
+    by: FixedSum,
+}
+
+impl Added {
+    /// Those from row `r` and vector `v` on.
+    #[inline(always)]
+    fn at(self, r: usize, v: usize) -> Added {
+        Added { from: self.from.wrapping_add(r * self.stride + v * LANES), ..self }
+    }
+
+    /// A whole vector of the row that begins at `from`.
+    ///
+    /// # Safety
+    /// There must be sixteen bytes.
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, s: S, from: *const u8) -> S::I {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.signed { s.load_bytes::<true>(from, LANES) } else { s.load_bytes::<false>(from, LANES) }
+        }
+    }
+}
+
+/// Writes the bytes of two vectors of sums; whether any is in doubt.
+///
+/// # Safety
+/// As [`ByteGemm::run`], for these rows and columns.
+#[inline(always)]
+unsafe fn pair<S: Simd>(
+    s: S,
+    fixed: &FixedLinear,
+    [a, b]: [S::I; 2],
+    added: Option<Added>,
+    to: [*mut u8; 2],
+) -> bool {
+    let numbers = [fixed.vector(s, s.from_int(a)), fixed.vector(s, s.from_int(b))];
+    let doubtful = fixed.doubts(s, numbers);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(added) = added else {
+            fixed.store(s, to, numbers);
+            return doubtful;
+        };
+        let others = [added.load(s, added.from), added.load(s, added.from.wrapping_add(added.stride))];
+        let own = [fixed.bytes(s, numbers[0]), fixed.bytes(s, numbers[1])];
+        let numbers = [added.by.vector(s, own[0], others[0]), added.by.vector(s, own[1], others[1])];
+        added.by.store(s, to, numbers);
+        doubtful | added.by.doubts(s, numbers)
+    }
+}
+
 /// Rows of vectors of columns that fixed point does not decide: [`MOST_ROWS`] bits for each vector.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Doubts(u32);
@@ -106,48 +166,70 @@ impl<'a> FixedTile<'a> {
         FixedTile { fixed: &self.fixed[v..], sums, column, width, ..self }
     }
 
-    /// Rows `r` and `r + 1` of vector `v`, which is a whole one.
+    /// A tile of whole vectors, whose sums are still in registers.
     ///
     /// # Safety
-    /// As [`ByteGemm::run`], for these rows and columns.
+    /// As [`ByteGemm::run`], for the rows and columns of the tile.
     #[inline(always)]
-    pub(super) unsafe fn pair<S: Simd>(
+    pub(super) unsafe fn write<S: Simd, const R: usize, const V: usize>(&self, s: S, sums: &[[S::I; V]; R]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Two loops, none of which asks which it is.
+            let doubts = match self.others {
+                None => self.rows(s, sums, None),
+                Some((with, by)) => {
+                    let from = with.ptr.wrapping_add(self.row * with.row_stride + self.column);
+                    let added = Added { from, stride: with.row_stride, signed: with.other.signed, by: *by };
+                    self.rows(s, sums, Some(added))
+                }
+            };
+            self.redo(s, doubts);
+        }
+    }
+
+    /// [`write`](FixedTile::write), with what is `added`.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const R: usize, const V: usize>(
         &self,
         s: S,
-        (r, v): (usize, usize),
-        [a, b]: [S::I; 2],
-        doubts: &mut Doubts,
-    ) {
-        let fixed = &self.fixed[v];
-        let numbers = [fixed.vector(s, s.from_int(a)), fixed.vector(s, s.from_int(b))];
-        let mut doubtful = fixed.doubts(s, numbers);
-        let to = self.to(r, v);
-        let to = [to, to.wrapping_add(self.g.c_stride)];
-        // SAFETY: the caller's promise; sums have room for the tile.
+        sums: &[[S::I; V]; R],
+        added: Option<Added>,
+    ) -> Doubts {
+        let (to, stride, mut doubts) = (self.to(0, 0), self.g.c_stride, Doubts::default());
+        // SAFETY: the caller's promise.
         unsafe {
-            match self.others {
-                None => fixed.store(s, to, numbers),
-                Some((with, add)) => {
-                    let own = [fixed.bytes(s, numbers[0]), fixed.bytes(s, numbers[1])];
-                    let others =
-                        [self.others(s, with, (r, v), LANES), self.others(s, with, (r + 1, v), LANES)];
-                    let numbers = [add.vector(s, own[0], others[0]), add.vector(s, own[1], others[1])];
-                    doubtful |= add.doubts(s, numbers);
-                    add.store(s, to, numbers);
-                }
-            }
-            if doubtful {
-                s.store(self.line(r, v), s.from_bits(a));
-                s.store(self.line(r + 1, v), s.from_bits(b));
-            }
+            each_row!(V, v => {
+                let fixed = self.fixed[v];
+                each_row!(R, r => {
+                    if const { r.is_multiple_of(2) && r + 1 < R } {
+                        let next = const { if r + 1 < R { r + 1 } else { r } };
+                        let both = [sums[r][v], sums[next][v]];
+                        let to = to.wrapping_add(r * stride + v * LANES);
+                        let added = match added {
+                            None => None,
+                            Some(added) => Some(added.at(r, v)),
+                        };
+                        if pair(s, &fixed, both, added, [to, to.wrapping_add(stride)]) {
+                            s.store(self.line(r, v), s.from_bits(both[0]));
+                            s.store(self.line(next, v), s.from_bits(both[1]));
+                            doubts.add((r, v), 0b11, true);
+                        }
+                    } else if const { r.is_multiple_of(2) } {
+                        self.one(s, (r, v), sums[r][v], LANES, &mut doubts);
+                    }
+                }; 0 1 2 3 4 5 6 7);
+            }; 0 1 2 3);
         }
-        doubts.add((r, v), 0b11, doubtful);
+        doubts
     }
 
     /// `lanes` columns of row `r` of vector `v`.
     ///
     /// # Safety
-    /// As [`pair`](FixedTile::pair).
+    /// As [`ByteGemm::run`], for these rows and columns.
     #[inline(always)]
     pub(super) unsafe fn one<S: Simd>(
         &self,
@@ -171,7 +253,7 @@ impl<'a> FixedTile<'a> {
     /// The bytes of the sums `a`, of `lanes` columns of row `r` of vector `v`, and whether one is in doubt.
     ///
     /// # Safety
-    /// As [`pair`](FixedTile::pair).
+    /// As [`ByteGemm::run`], for these rows and columns.
     #[inline(always)]
     unsafe fn bytes<S: Simd>(&self, s: S, (r, v): (usize, usize), a: S::I, lanes: usize) -> (S::I, bool) {
         let fixed = &self.fixed[v];
@@ -197,7 +279,7 @@ impl<'a> FixedTile<'a> {
     /// The bytes that are added to row `r` of vector `v`.
     ///
     /// # Safety
-    /// As [`pair`](FixedTile::pair).
+    /// As [`ByteGemm::run`], for these rows and columns.
     #[inline(always)]
     unsafe fn others<S: Simd>(&self, s: S, with: &Residual, (r, v): (usize, usize), lanes: usize) -> S::I {
         let at = (self.row + r) * with.row_stride + self.column + v * LANES;

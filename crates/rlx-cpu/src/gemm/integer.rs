@@ -32,8 +32,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::epilogue::each_row;
-use super::fixed_tile::{Doubts, FixedTile};
+use super::fixed_tile::FixedTile;
 use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
 use super::panels::{VECTORS, WIDEST, WIDEST_ROWS, tiles_across, vector_at};
 use super::requantise::{ByteEpilogue, Sums, TileColumns};
@@ -472,19 +471,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 }
             }
             if let Some(bytes) = &self.bytes {
-                let mut doubts = Doubts::default();
-                each_row!(V, v => {
-                    each_row!(R, r => {
-                        if const { r.is_multiple_of(2) && r + 1 < R } {
-                            let next = const { if r + 1 < R { r + 1 } else { r } };
-                            bytes.pair(s, (r, v), [acc[r][v], acc[next][v]], &mut doubts);
-                        } else if const { r.is_multiple_of(2) } {
-                            bytes.one(s, (r, v), acc[r][v], LANES, &mut doubts);
-                        }
-                    }; 0 1 2 3 4 5 6 7);
-                }; 0 1 2 3);
-                bytes.redo(s, doubts);
-                return;
+                return bytes.write(s, &acc);
             }
             for r in 0..R {
                 for v in 0..V {
