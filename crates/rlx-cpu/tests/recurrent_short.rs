@@ -3,11 +3,13 @@
 mod common;
 
 use common::{against_oracle, backends, compile, oracle, run, with_weights};
+use rlx_cpu::CpuBackend;
+use rlx_cpu::isa::{Isa, IsaKind};
 use rlx_ir::op::{GateFunction, RecurrentCell};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Case;
 use rlx_ir::{DType, DimBinding, Graph, Op, OpKind, Value};
-use rlx_opt::CompileOptions;
+use rlx_opt::{CompileOptions, PrecisionPolicy};
 
 const SHORT: [DType; 2] = [DType::BF16, DType::F16];
 
@@ -51,27 +53,48 @@ fn random_layers_agree_with_the_oracle() {
     }
 }
 
+/// An LSTM, and the dimensions of its operands.
+fn lstm(steps: usize, batch: usize, hidden: usize) -> (Op, [Vec<usize>; 4]) {
+    let op = Op::Recurrent {
+        cell: RecurrentCell::Lstm,
+        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
+        clip: None,
+        coupled: false,
+        reverse: false,
+        peepholes: false,
+        lengths: false,
+    };
+    let state = vec![batch, hidden];
+    (op, [vec![steps, batch, 4 * hidden], vec![hidden, 4 * hidden], state.clone(), state])
+}
+
+/// Mixed policies shorten layers of few sequences, which are bound by reading their weights, and in bf16 all where its products are the faster ones.
+#[test]
+fn mixed_policies_shorten_what_is_bound_by_its_weights() {
+    for (policy, dtype) in [(PrecisionPolicy::AutoMixed, "f16"), (PrecisionPolicy::AutoMixedBf16, "bf16")] {
+        for (batch, hidden, few) in [(1, 256, true), (4, 256, true), (5, 256, false), (1, 128, false)] {
+            let (op, dims) = lstm(3, batch, hidden);
+            let (graph, _) = Case::new(op, dims.iter().map(|d| common::values(1, d)).collect()).graph();
+            for isa in Isa::available() {
+                let backend = CpuBackend::new().with_isa(isa);
+                let options = CompileOptions { policy: Some(policy.clone()), ..CompileOptions::default() };
+                let exec = compile(&graph, &backend, &options).unwrap();
+                let layer = exec.lir().graph.nodes().iter().find(|n| n.op.kind() == OpKind::Recurrent);
+                let short = layer.unwrap().shape.dtype().name() == dtype;
+                let fast = dtype == "bf16" && isa.multiplies_bf16();
+                let wanted = fast || (few && isa.kind() != IsaKind::Portable);
+                assert_eq!(short, wanted, "{dtype}, {batch} sequences, {hidden} on {isa}\n{}", exec.lir());
+            }
+        }
+    }
+}
+
 /// Weights that are read forwards and backwards in turns, by several sequences and by one.
 #[test]
 fn large_layers_agree_with_the_oracle() {
-    let (steps, hidden) = (3, 200);
     for dtype in SHORT {
         for batch in [1, 6] {
-            let op = Op::Recurrent {
-                cell: RecurrentCell::Lstm,
-                functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
-                clip: None,
-                coupled: false,
-                reverse: false,
-                peepholes: false,
-                lengths: false,
-            };
-            let dims = [
-                vec![steps, batch, 4 * hidden],
-                vec![hidden, 4 * hidden],
-                vec![batch, hidden],
-                vec![batch, hidden],
-            ];
+            let (op, dims) = lstm(3, batch, 200);
             let values = dims.iter().zip(1..).map(|(dims, seed)| {
                 let mut value = common::values(seed, dims);
                 if seed == 2 {

@@ -1,7 +1,8 @@
 //! Where the extreme elements along an axis are.
 //!
 //! NaN is more extreme than any number. Elements are compared as integers in their order ([`Ordered`]), many lines side by
-//! side: lines that are neighbours in memory, or the pieces of one contiguous line. Of equal elements the first (or last) one
+//! side: lines that are neighbours in memory, or the pieces of one contiguous line. Of a contiguous line of f32 the extreme element is found first, and
+//! then where it is. Of equal elements the first (or last) one
 //! is taken whatever was compared first, so results are one and the same however they are found.
 
 use rlx_ir::op::ArgOp;
@@ -14,7 +15,8 @@ use super::scalar::number;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::layout::At;
-use crate::simd::LANES;
+use crate::rows::{self, Reduction, Rows};
+use crate::simd::{LANES, Simd};
 
 /// The most lines that are compared side by side.
 const BLOCK: usize = 256;
@@ -111,6 +113,8 @@ impl ArgReduce {
                         for (i, &at) in found.at[..n].iter().enumerate() {
                             *out.add(i) = i64::from(at);
                         }
+                    } else if self.dtype == DType::F32 && lines.step == 1 {
+                        *out = of_floats(isa, how, first.cast(), lines.size) as i64;
                     } else if countable && lines.step == 1 && lines.size >= 2 * PIECES {
                         *out = in_pieces(isa, how, first, lines.size) as i64;
                     } else {
@@ -196,7 +200,7 @@ impl<T: Ordered, const N: usize> Kernel for Columns<'_, T, N> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: crate::simd::Simd>(self, _: S) {
+    fn run<S: Simd>(self, _: S) {
         let (turn, last) = (turn::<T::Key>(self.how), self.how.last);
         let n = self.width.min(N);
         let (best, at) = (&mut self.found.best[..n], &mut self.found.at[..n]);
@@ -239,6 +243,77 @@ unsafe fn in_pieces<T: Ordered>(isa: Isa, how: How, first: *const T, size: usize
     }
 }
 
+/// Where the most extreme element of a contiguous line of f32 is.
+///
+/// # Safety
+/// The line must have `size ≥ 1` elements.
+unsafe fn of_floats(isa: Isa, how: How, first: *const f32, size: usize) -> usize {
+    let (mut extreme, line) = (0.0, Rows { x: first, step: 0, rows: 1, columns: size });
+    let which = if how.smallest { Reduction::Min } else { Reduction::Max };
+    // SAFETY: the caller's promise.
+    unsafe { rows::reduce_rows(isa, which, line, &raw mut extreme, 1) };
+    isa.run(Search { first, size, extreme, last: how.last })
+}
+
+/// The place of the first (or last) element of a line that is `extreme`, which one is; of the first NaN, if that is none.
+struct Search {
+    first: *const f32,
+    size: usize,
+    extreme: f32,
+    last: bool,
+}
+
+/// Vectors that are looked at together.
+const TOGETHER: usize = 4;
+
+impl Kernel for Search {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> usize {
+        const BLOCK: usize = TOGETHER * LANES;
+        let mut at = if self.last { self.size } else { 0 };
+        // Blocks without the element, from the end that it is nearest to.
+        loop {
+            let left = if self.last { at } else { self.size - at };
+            if left < BLOCK {
+                break;
+            }
+            let from = if self.last { at - BLOCK } else { at };
+            let mut any = self.matches(s, from, LANES);
+            for v in 1..TOGETHER {
+                any |= self.matches(s, from + v * LANES, LANES);
+            }
+            if any != 0 {
+                break;
+            }
+            at = if self.last { from } else { at + BLOCK };
+        }
+        while if self.last { at > 0 } else { at < self.size } {
+            let lanes = if self.last { at } else { self.size - at }.min(LANES);
+            let from = if self.last { at - lanes } else { at };
+            let found = self.matches(s, from, lanes);
+            if found != 0 {
+                let lane = if self.last { found.ilog2() } else { found.trailing_zeros() };
+                return from + lane as usize;
+            }
+            at = if self.last { from } else { at + lanes };
+        }
+        0
+    }
+}
+
+impl Search {
+    /// A bit for each of `lanes` elements from the `at`-th on that is the one.
+    #[inline(always)]
+    fn matches<S: Simd>(&self, s: S, at: usize, lanes: usize) -> u16 {
+        // SAFETY: who searches promised the line, and at + lanes ≤ size.
+        let x = unsafe { s.load_upto(self.first.wrapping_add(at), lanes) };
+        let same = if self.extreme.is_nan() { s.is_nan(x) } else { s.eq(x, s.splat(self.extreme)) };
+        s.mask_bits(same) & (u16::MAX >> (LANES - lanes))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +331,31 @@ mod tests {
                     // SAFETY: as above.
                     let found = unsafe { in_pieces(isa, how, line.as_ptr(), size) };
                     assert_eq!(found, want, "{isa} {how:?} {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn floats_are_found_as_one_by_one() {
+        let mut rng = crate::testing::Rng::new(12);
+        for round in 0..3000 {
+            let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0];
+            let mut line: Vec<f32> = (0..1 + rng.below(300))
+                .map(|_| match rng.below(1 + round % 100) {
+                    0 => odd[rng.below(odd.len())],
+                    n => (n % 7) as f32 - 3.0,
+                })
+                .collect();
+            let all = Line { first: line.as_mut_ptr(), step: 1 };
+            for (smallest, last) in [(false, false), (false, true), (true, false), (true, true)] {
+                let how = How { smallest, last };
+                // SAFETY: the line has so many elements, and one at least.
+                let want = unsafe { one_by_one(how, &all, 0..line.len(), None) }.1;
+                for isa in Isa::available() {
+                    // SAFETY: as above.
+                    let found = unsafe { of_floats(isa, how, line.as_ptr(), line.len()) };
+                    assert_eq!(found, want, "{isa} {how:?} {line:?}");
                 }
             }
         }
