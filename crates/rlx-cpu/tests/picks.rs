@@ -26,6 +26,16 @@ fn positions(g: &mut Gen, size: usize) -> Vec<i128> {
 
 /// A table picked from along these axes, one after the other.
 fn picks(g: &mut Gen, dims: &[usize], axes: &[usize], dtype: DType) -> (Graph, Bindings) {
+    picks_at(g, dims, axes, dtype, positions)
+}
+
+fn picks_at(
+    g: &mut Gen,
+    dims: &[usize],
+    axes: &[usize],
+    dtype: DType,
+    positions: fn(&mut Gen, usize) -> Vec<i128>,
+) -> (Graph, Bindings) {
     let (mut graph, mut bindings) = (Graph::new("picks"), Bindings::default());
     let mut at = graph.input("x", Shape::new(dims, dtype));
     bindings.set_input("x", g.distinct_value(dtype, dims));
@@ -59,16 +69,37 @@ fn two_axes_are_picked_from_in_one_step() {
         }
         let axes = if g.chance(0.5) { [outer, outer + 1] } else { [outer + 1, outer] };
         let (graph, bindings) = picks(g, &dims, &axes, dtype);
-        let want = oracle(&graph, &bindings);
-        let mut all = backends();
-        all.push(("3 threads".into(), CpuBackend::new().with_threads(3).expect("a pool")));
-        for (name, backend) in all {
-            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
-            assert_eq!(exec.lir().steps.len(), 1, "{}", exec.lir());
-            let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
-            // What is moved has the oracle's bits, on any number of threads.
-            let bits: Vec<Vec<u8>> = want.iter().map(Value::encode).collect();
-            assert!(got == bits, "{name}\n{graph}");
+        check(&graph, &bindings);
+    }
+}
+
+/// What is moved has the oracle's bits, in one step, on any number of threads.
+fn check(graph: &Graph, bindings: &Bindings) {
+    let bits: Vec<Vec<u8>> = oracle(graph, bindings).iter().map(Value::encode).collect();
+    let mut all = backends();
+    all.push(("3 threads".into(), CpuBackend::new().with_threads(3).expect("a pool")));
+    for (name, backend) in all {
+        let mut exec = compile(graph, &backend, &CompileOptions::default()).unwrap();
+        assert_eq!(exec.lir().steps.len(), 1, "{}", exec.lir());
+        let got = run(&mut *exec, bindings, &DimBinding::new()).unwrap();
+        assert!(got == bits, "{name}\n{graph}");
+    }
+}
+
+#[test]
+fn images_are_doubled_by_the_nearest_element() {
+    let g = &mut Gen::new(83);
+    let twice = |g: &mut Gen, size: usize| {
+        // Sometimes one element less, which is no doubling of the axis.
+        let n = 2 * size - usize::from(g.chance(0.1));
+        (0..n).map(|i| (i / 2) as i128).collect()
+    };
+    for dtype in [DType::F32, DType::U8, DType::BF16, DType::F64] {
+        for dims in [[1, 2, 3, 1], [2, 3, 5, 16], [1, 4, 40, 33], [3, 2, 7, 70], [2, 100, 30, 24]] {
+            // Distinct bytes are few.
+            let dims = if dtype == DType::U8 { [1, 1, dims[2].min(6), dims[3].min(40)] } else { dims };
+            let (graph, bindings) = picks_at(g, &dims, &[2, 3], dtype, twice);
+            check(&graph, &bindings);
         }
     }
 }

@@ -333,19 +333,77 @@ impl<T: Cell> Kernel for Doubled<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for i in (0..self.n).step_by(LANES) {
-            let n = LANES.min(self.n - i);
-            // SAFETY: `twice` was promised the elements and room for two of each.
-            unsafe {
-                let x = T::load(s, self.from.add(i), n);
-                let (low, high) = s.zip(x, x);
-                let to = self.to.add(2 * i);
+        let Doubled { from, to, n } = self;
+        // SAFETY: `twice` was promised the elements and room for two of each.
+        unsafe { double::<S, T, 1>(s, from, [to], n) }
+    }
+}
+
+/// Writes each of `n` elements twice to all of `N` lines.
+///
+/// # Safety
+/// The elements must be readable, and each line writable for `2·n` and apart from the others.
+#[inline(always)]
+unsafe fn double<S: Simd, T: Cell, const N: usize>(s: S, from: *const T, to: [*mut T; N], n: usize) {
+    for i in (0..n).step_by(LANES) {
+        let n = LANES.min(n - i);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = T::load(s, from.add(i), n);
+            let (low, high) = s.zip(x, x);
+            for to in to {
+                let to = to.add(2 * i);
                 T::store(s, to, LANES.min(2 * n), low);
                 if 2 * n > LANES {
                     T::store(s, to.add(LANES), 2 * n - LANES, high);
                 }
             }
         }
+    }
+}
+
+/// Rows of `width` elements, of which each becomes two of twice as many: an image enlarged by the nearest element.
+struct DoubledRows<T> {
+    from: *const T,
+    to: *mut T,
+    rows: usize,
+    width: usize,
+}
+
+impl<T: Cell> Kernel for DoubledRows<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let DoubledRows { from, to, rows, width } = self;
+        for row in 0..rows {
+            let to = to.wrapping_add(row * 4 * width);
+            // SAFETY: `double_rows` was promised the rows and room for what they become.
+            unsafe { double::<S, T, 2>(s, from.add(row * width), [to, to.wrapping_add(2 * width)], width) }
+        }
+    }
+}
+
+/// Whether [`double_rows`] has code for elements of so many bytes.
+pub(super) fn doubles(bytes: usize) -> bool {
+    matches!(bytes, 1 | 2 | 4)
+}
+
+/// Doubles `rows` neighbouring rows of `width` elements of `bytes` along both axes.
+///
+/// # Safety
+/// The rows must be readable, and `to` writable for four times as much and apart from them.
+pub(super) unsafe fn double_rows(
+    isa: Isa,
+    from: *const u8,
+    to: *mut u8,
+    (rows, width): (usize, usize),
+    bytes: usize,
+) {
+    match bytes {
+        1 => isa.run(DoubledRows { from, to, rows, width }),
+        2 => isa.run(DoubledRows { from: from.cast::<u16>(), to: to.cast(), rows, width }),
+        _ => isa.run(DoubledRows { from: from.cast::<u32>(), to: to.cast(), rows, width }),
     }
 }
 

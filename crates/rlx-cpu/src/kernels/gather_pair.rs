@@ -2,11 +2,11 @@
 //! first axis alone is ever in memory.
 //!
 //! A task is some rows of the result: all that is picked along the inner axis from one place of the outer axis. A row from the place that the
-//! one before came from is a copy of that, which is still in the first-level cache.
+//! one before came from is a copy of that, which is still in the first-level cache. Where both axes are doubled, a row is read once for both that it becomes.
 
 use rlx_ir::{DType, Graph, Node, NodeId, Op, Result};
 
-use super::gather::{line, resolve};
+use super::gather::{double_rows, doubles, line, resolve};
 use super::indices::{self, Indices};
 use super::{BindCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::layout::{At, Bound};
@@ -123,17 +123,25 @@ impl StepKernel for Gathers {
         let (Plan { sizes, picked, bytes, .. }, axis) = (plan, self.pair.axis);
         let scratch = cx.shared_scratch.cast::<u32>();
         let places = [scratch, scratch.wrapping_add(picked[0])];
-        let mut times = None;
+        let mut times = [None; 2];
         for i in [self.pair.first, 1 - self.pair.first] {
             let (at, dtype) = plan.indices[i];
             let indices = Indices::new(cx.ptr(at), dtype);
             // SAFETY: the caller's promise; scratch has a place for each index.
-            let found = unsafe { resolve(&indices, picked[i], places[i], |_| (axis + i, sizes[i]))? };
-            if i == 1 {
-                times = found;
-            }
+            times[i] = unsafe { resolve(&indices, picked[i], places[i], |_| (axis + i, sizes[i]))? };
         }
         let (from, to, isa) = (cx.shared::<u8>(plan.table), cx.shared::<u8>(plan.out), cx.isa);
+        // All places are within the table, so those that occur twice each are all of it.
+        if times == [Some(2); 2] && picked == sizes.map(|n| 2 * n) && doubles(bytes) {
+            let width = sizes[1];
+            cx.parallel(plan.worth, plan.blocks * sizes[0], &|range, _| {
+                let from = from.get().wrapping_add(range.start * width * bytes).cast_const();
+                let to = to.get().wrapping_add(range.start * 4 * width * bytes);
+                // SAFETY: the caller's promise; rows of the result are disjoint.
+                unsafe { double_rows(isa, from, to, (range.len(), width), bytes) }
+            });
+            return Ok(());
+        }
         let [outer, inner] = places.map(Shared::new);
         let row_bytes = picked[1] * bytes;
         cx.parallel(plan.worth, plan.blocks * picked[0], &|range, _| {
@@ -155,7 +163,7 @@ impl StepKernel for Gathers {
                     }
                     let from = from.get().wrapping_add(place * sizes[1] * bytes).cast_const();
                     let inner = std::slice::from_raw_parts(inner.get(), picked[1]);
-                    line(isa, times, (from, bytes as isize), inner, 0, (to, bytes));
+                    line(isa, times[1], (from, bytes as isize), inner, 0, (to, bytes));
                     last = Some(place);
                 }
             }
