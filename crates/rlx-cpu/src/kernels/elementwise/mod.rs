@@ -13,6 +13,7 @@ pub(crate) mod halves;
 pub(crate) mod instr;
 mod loops;
 mod number;
+mod plain_rows;
 pub(crate) mod program;
 pub(crate) mod quantised;
 mod strided;
@@ -167,6 +168,8 @@ pub(crate) struct Elementwise {
     by_row: bool,
     /// Neighbouring rows that are walked in blocks of [`PANEL`], where an operand has panels; else 0.
     height: usize,
+    /// Whether rows are run by `plain_rows`.
+    plain: bool,
     worth: bool,
 }
 
@@ -183,6 +186,7 @@ impl Elementwise {
             pieces: 0,
             by_row: true,
             height: 0,
+            plain: false,
             worth: false,
         }
     }
@@ -223,6 +227,7 @@ impl Elementwise {
             }
         }
         self.shape(dims.iter().product());
+        self.plain = self.has_plain_rows();
         let nanos = self.program.nanos * (self.rows * self.inner) as f64;
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs { thread_scratch: self.scratch_bytes(), shared_scratch: 0, nanos })
@@ -268,6 +273,10 @@ impl Elementwise {
     }
 
     unsafe fn run_tiles(&self, isa: Isa, bases: Bases<'_>, scratch: *mut u8, range: std::ops::Range<usize>) {
+        if self.plain {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_plain_rows(isa, bases, range) };
+        }
         let program = &*self.program;
         let table = scratch.cast::<Source>();
         let slots = scratch.wrapping_add(self.table_bytes());
