@@ -13,7 +13,7 @@ pub(crate) mod halves;
 pub(crate) mod instr;
 mod loops;
 mod number;
-mod plain_rows;
+mod plain;
 pub(crate) mod program;
 pub(crate) mod quantised;
 mod strided;
@@ -168,7 +168,7 @@ pub(crate) struct Elementwise {
     by_row: bool,
     /// Neighbouring rows that are walked in blocks of [`PANEL`], where an operand has panels; else 0.
     height: usize,
-    /// Whether rows are run by `plain_rows`.
+    /// Whether tiles are run by `plain`.
     plain: bool,
     worth: bool,
 }
@@ -227,7 +227,7 @@ impl Elementwise {
             }
         }
         self.shape(dims.iter().product());
-        self.plain = self.has_plain_rows();
+        self.plain = self.is_plain();
         let nanos = self.program.nanos * (self.rows * self.inner) as f64;
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs { thread_scratch: self.scratch_bytes(), shared_scratch: 0, nanos })
@@ -275,7 +275,7 @@ impl Elementwise {
     unsafe fn run_tiles(&self, isa: Isa, bases: Bases<'_>, scratch: *mut u8, range: std::ops::Range<usize>) {
         if self.plain {
             // SAFETY: the caller's promise.
-            return unsafe { self.run_plain_rows(isa, bases, range) };
+            return unsafe { self.run_plain(isa, bases, range) };
         }
         let program = &*self.program;
         let table = scratch.cast::<Source>();

@@ -4,8 +4,8 @@ use super::{AHEAD, Elementwise, Mode, PANEL_TILE};
 use crate::kernels::elementwise::program::TILE;
 use crate::layout::{Layout, collapse};
 
-/// Elements of a tile of one instruction between operands in memory, and bytes of all slots where tiles are longer than [`TILE`].
-const LONG_TILE: usize = 4096;
+/// Bytes of an operand of a tile of one instruction between operands in memory, and of all slots where tiles are longer than [`TILE`].
+const LONG_TILE: usize = 16 << 10;
 const SLOTS_BYTES: usize = 8 << 10;
 
 /// There are at least so many tiles that are longer.
@@ -103,7 +103,8 @@ impl Elementwise {
             && outputs.iter().all(dense);
         let own = if slotless { 0 } else { self.program.slots };
         let slots = own + inputs.iter().filter(|l| !dense(l) && !one(l)).count();
-        let most = if slots == 0 { LONG_TILE } else { SLOTS_BYTES / (slots * self.program.widest) };
+        let bytes = if slots == 0 { LONG_TILE } else { SLOTS_BYTES / slots };
+        let most = bytes / self.program.widest;
         // Enough tiles are left to share.
         (most.min(elements / TILES).min(length) / 16 * 16).max(TILE)
     }

@@ -1,7 +1,7 @@
-//! Rows that are a tile each, of one instruction whose operands are read and written where they are: what is added to a matrix for each row, or
-//! multiplied by each channel.
+//! Tiles of one instruction whose operands are read and written where they are: most single ops, such as what is added to each row of a matrix.
 //!
-//! Any tile program can be run this way, a table of values and all; but rows of some hundred elements take no longer than to fill that in.
+//! A tile program fills a table of values in for each tile, which takes as long as some hundred elements do. Here nothing changes from tile to tile
+//! but where operands begin.
 
 use std::ops::Range;
 
@@ -10,14 +10,13 @@ use super::{Bases, Elementwise, Mode};
 use crate::isa::Isa;
 
 impl Elementwise {
-    /// Whether the rows are such.
-    pub(super) fn has_plain_rows(&self) -> bool {
+    /// Whether the tiles are such.
+    pub(super) fn is_plain(&self) -> bool {
         let (&[out], [_]) = (&self.outputs[..], &self.program.instrs[..]) else { return false };
         let direct = |mode: Mode| mode == Mode::Direct;
-        // One value for a row must outlive a result that is written over it.
+        // One value for a tile must outlive a result that is written over it.
         let outlives = |at: &super::Walk| direct(at.mode) || at.at.buffer != out.at.buffer;
         self.by_row
-            && self.pieces == 1
             && self.height == 0
             && direct(out.mode)
             && out.early
@@ -26,11 +25,11 @@ impl Elementwise {
             && self.inputs.iter().all(outlives)
     }
 
-    /// Computes a range of the rows.
+    /// Computes a range of the tiles.
     ///
     /// # Safety
-    /// As [`StepKernel::run`](crate::kernels::StepKernel::run); the rows must be plain.
-    pub(super) unsafe fn run_plain_rows(&self, isa: Isa, bases: Bases<'_>, rows: Range<usize>) {
+    /// As [`StepKernel::run`](crate::kernels::StepKernel::run); the tiles must be plain.
+    pub(super) unsafe fn run_plain(&self, isa: Isa, bases: Bases<'_>, tiles: Range<usize>) {
         let (program, [instr, ..]) = (&*self.program, &self.program.instrs[..]) else { return };
         let args = instr.args.map(usize::from);
         let mut sources = [Source { ptr: std::ptr::null(), step: 0 }; ARGS];
@@ -40,16 +39,17 @@ impl Elementwise {
                 None => source.ptr = program.constants[arg - self.inputs.len()].as_ptr().cast(),
             }
         }
-        for row in rows {
+        for unit in tiles {
+            let (row, start) = (unit / self.pieces, unit % self.pieces * self.tile);
             self.prefetch(isa, bases, row);
             for (source, &arg) in sources.iter_mut().zip(&args[..usize::from(instr.arity)]) {
                 if let Some(walk) = self.inputs.get(arg) {
-                    source.ptr = self.place(bases, walk, row, 0);
+                    source.ptr = self.place(bases, walk, row, start);
                 }
             }
-            let out = self.place(bases, &self.outputs[0], row, 0);
+            let out = self.place(bases, &self.outputs[0], row, start);
             // SAFETY: the caller's promise.
-            unsafe { instr.code.run(isa, &sources, out, self.inner) }
+            unsafe { instr.code.run(isa, &sources, out, self.tile.min(self.inner - start)) }
         }
     }
 }
