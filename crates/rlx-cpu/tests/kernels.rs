@@ -5,9 +5,9 @@ mod common;
 
 use common::{against_oracle, backends, compile, oracle, run, run_again, unfused};
 use rlx_cpu::CpuBackend;
-use rlx_ir::op::{ArgOp, DataFormat, GateFunction, PadMode, PoolKind, RecurrentCell, ReduceOp, ScatterOp};
+use rlx_ir::op::{ArgOp, DataFormat, PadMode, PoolKind, ReduceOp, ScatterOp};
 use rlx_ir::oracle::{Bindings, evaluate_op};
-use rlx_ir::testing::{Case, Gen};
+use rlx_ir::testing::{Case, Gen, plain_lstm};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Extent, Graph, Op, OpKind, Shape, Value, sym};
 use rlx_opt::CompileOptions;
 
@@ -309,17 +309,8 @@ fn recurrent_weights_that_are_read_in_both_directions() {
     let (steps, rows, hidden) = (4, 3, 190);
     let weights = g.value(DType::F32, &[hidden, 4 * hidden], -0.1..0.1);
     let states = [floats(g, &[rows, hidden]), floats(g, &[rows, hidden])];
-    let lstm = Op::Recurrent {
-        cell: RecurrentCell::Lstm,
-        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
-        clip: None,
-        coupled: false,
-        reverse: false,
-        peepholes: false,
-        lengths: false,
-    };
     let [h, c] = states;
-    check_split(&Case::new(lstm, vec![floats(g, &[steps, rows, 4 * hidden]), weights, h, c]));
+    check_split(&Case::new(plain_lstm(), vec![floats(g, &[steps, rows, 4 * hidden]), weights, h, c]));
 }
 
 #[test]

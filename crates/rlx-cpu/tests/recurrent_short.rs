@@ -5,9 +5,8 @@ mod common;
 use common::{against_oracle, backends, compile, oracle, run, with_weights};
 use rlx_cpu::CpuBackend;
 use rlx_cpu::isa::{Isa, IsaKind};
-use rlx_ir::op::{GateFunction, RecurrentCell};
 use rlx_ir::oracle::Bindings;
-use rlx_ir::testing::Case;
+use rlx_ir::testing::{Case, plain_lstm};
 use rlx_ir::{DType, DimBinding, Graph, Op, OpKind, Value};
 use rlx_opt::{CompileOptions, PrecisionPolicy};
 
@@ -55,17 +54,8 @@ fn random_layers_agree_with_the_oracle() {
 
 /// An LSTM, and the dimensions of its operands.
 fn lstm(steps: usize, batch: usize, hidden: usize) -> (Op, [Vec<usize>; 4]) {
-    let op = Op::Recurrent {
-        cell: RecurrentCell::Lstm,
-        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
-        clip: None,
-        coupled: false,
-        reverse: false,
-        peepholes: false,
-        lengths: false,
-    };
     let state = vec![batch, hidden];
-    (op, [vec![steps, batch, 4 * hidden], vec![hidden, 4 * hidden], state.clone(), state])
+    (plain_lstm(), [vec![steps, batch, 4 * hidden], vec![hidden, 4 * hidden], state.clone(), state])
 }
 
 /// Mixed policies shorten layers of few sequences, which are bound by reading their weights, and in bf16 all where its products are the faster ones.

@@ -8,6 +8,7 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::dtype::{DType, DTypeClass};
 use crate::graph::Graph;
+use crate::op::{GateFunction, RecurrentCell};
 use crate::ops::attr::NamedVariant;
 use crate::ops::{Op, OpKind};
 use crate::oracle::Bindings;
@@ -279,6 +280,19 @@ pub struct Tolerance {
     pub rtol: f64,
     /// Absolute, times the oracle's largest magnitude (at least 1).
     pub atol: f64,
+}
+
+/// The op of an LSTM without options.
+pub fn plain_lstm() -> Op {
+    Op::Recurrent {
+        cell: RecurrentCell::Lstm,
+        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
+        clip: None,
+        coupled: false,
+        reverse: false,
+        peepholes: false,
+        lengths: false,
+    }
 }
 
 /// The tolerance for results of this element type; integers and bools are exact.

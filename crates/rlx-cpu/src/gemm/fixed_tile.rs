@@ -208,10 +208,7 @@ impl<'a> FixedTile<'a> {
                         let next = const { if r + 1 < R { r + 1 } else { r } };
                         let both = [sums[r][v], sums[next][v]];
                         let to = to.wrapping_add(r * stride + v * LANES);
-                        let added = match added {
-                            None => None,
-                            Some(added) => Some(added.at(r, v)),
-                        };
+                        let added = added.map(|added| added.at(r, v));
                         if pair(s, &fixed, both, added, [to, to.wrapping_add(stride)]) {
                             s.store(self.line(r, v), s.from_bits(both[0]));
                             s.store(self.line(next, v), s.from_bits(both[1]));

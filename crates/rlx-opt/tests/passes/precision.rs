@@ -1,8 +1,9 @@
 //! Precision: which ops run short, and where the casts are.
 
 use crate::common::{Anything, apply_with, bindings, check_with, count, short};
-use rlx_ir::op::{Activation, BinaryOp, GateFunction, RecurrentCell};
+use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::plain_lstm;
 use rlx_ir::{ConstData, DType, DimBinding, Op, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
 use rlx_opt::pipeline::PassContext;
@@ -129,22 +130,13 @@ fn all_results_of_an_op_run_short_together() {
 #[test]
 fn results_of_a_recurrent_layer_stay_short_up_to_the_output() {
     let mut before = rlx_ir::Graph::new("lstm");
-    let op = Op::Recurrent {
-        cell: RecurrentCell::Lstm,
-        functions: vec![GateFunction::Sigmoid, GateFunction::Tanh, GateFunction::Tanh],
-        clip: None,
-        coupled: false,
-        reverse: false,
-        peepholes: false,
-        lengths: false,
-    };
     let given = |before: &mut rlx_ir::Graph, name: &str, dims: &[usize]| {
         before.input(name, Shape::new(dims, DType::F32))
     };
     let x = given(&mut before, "x", &[3, 2, 16]);
     let w = given(&mut before, "w", &[4, 16]);
     let state = [given(&mut before, "h", &[2, 4]), given(&mut before, "c", &[2, 4])];
-    let y = before.try_add(op, &[x, w, state[0], state[1]]).unwrap();
+    let y = before.try_add(plain_lstm(), &[x, w, state[0], state[1]]).unwrap();
     let c = before.result(y, 2).unwrap();
     let sum = before.try_add(Op::Binary(BinaryOp::Add), &[y, c]).unwrap();
     before.set_outputs(vec![sum]);

@@ -103,7 +103,7 @@ impl Elementwise {
             && outputs.iter().all(dense);
         let own = if slotless { 0 } else { self.program.slots };
         let slots = own + inputs.iter().filter(|l| !dense(l) && !one(l)).count();
-        let bytes = if slots == 0 { LONG_TILE } else { SLOTS_BYTES / slots };
+        let bytes = SLOTS_BYTES.checked_div(slots).unwrap_or(LONG_TILE);
         let most = bytes / self.program.widest;
         // Enough tiles are left to share.
         (most.min(elements / TILES).min(length) / 16 * 16).max(TILE)
