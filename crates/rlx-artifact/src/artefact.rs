@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::layout::{ArtefactTarget, Digest, Layout, MAGIC};
 use crate::module::{self, Blobs};
 use crate::origins::OriginsRecord;
-use crate::tensors::{Role, Tensor, read_table};
+use crate::tensors::{Role, Tensor, bytes_of_all, read_table};
+
+/// Bytes of tensors that are checked together: enough for several threads, and soon done.
+const TOGETHER: usize = 64 << 20;
 
 /// The module's section.
 #[derive(Serialize, Deserialize)]
@@ -233,17 +236,29 @@ impl Artefact {
         Ok(CompileCache { tuning, code: code.collect() })
     }
 
-    /// The results of the init program, each checked. It can be stopped between two of them.
+    /// The results of the init program, each checked. It can be stopped between some of them.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`] naming the buffer that is damaged; [`ErrorKind::Cancelled`].
     pub fn prepared(&self, progress: &Progress) -> Result<Vec<(BufferId, &[u8])>> {
-        let mut found = Vec::new();
-        for (i, tensor) in self.tensors.iter().enumerate() {
-            progress.step(Stage::Read, i, self.tensors.len(), || "")?;
-            if let Role::Prepared(buffer) = tensor.role {
-                found.push((BufferId(buffer), tensor.bytes(&self.file).map_err(|e| self.named(e))?));
-            }
+        let buffer = |tensor: &Tensor| match tensor.role {
+            Role::Prepared(buffer) => Some(BufferId(buffer)),
+            _ => None,
+        };
+        let prepared: Vec<&Tensor> = self.tensors.iter().filter(|t| buffer(t).is_some()).collect();
+        let mut found = Vec::with_capacity(prepared.len());
+        let mut rest = &prepared[..];
+        while !rest.is_empty() {
+            progress.step(Stage::Read, found.len(), prepared.len(), || "")?;
+            let mut bytes = 0;
+            let enough = rest.iter().position(|t| {
+                bytes += t.len();
+                bytes >= TOGETHER
+            });
+            let (now, later) = rest.split_at(enough.map_or(rest.len(), |last| last + 1));
+            let checked = bytes_of_all(now, &self.file).map_err(|e| self.named(e))?;
+            found.extend(now.iter().copied().filter_map(buffer).zip(checked));
+            rest = later;
         }
         Ok(found)
     }

@@ -1,6 +1,8 @@
 //! The table of an artefact's tensors, and the check of their bytes.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rlx_ir::files::MappedFile;
@@ -123,11 +125,14 @@ impl Tensor {
 
     /// Its bytes, once they are what was written.
     pub(crate) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
-        file.check_whole()?;
-        let bytes =
-            file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was truncated"))?;
+        let bytes = self.unchecked(file)?;
         check(bytes, &self.chunks, &self.describe())?;
         Ok(bytes)
+    }
+
+    fn unchecked<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
+        file.check_whole()?;
+        file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was truncated"))
     }
 
     /// The tensor as a constant.
@@ -146,6 +151,14 @@ impl Tensor {
     }
 }
 
+/// The bytes of each of these, once they are what was written.
+pub(crate) fn bytes_of_all<'f>(tensors: &[&Tensor], file: &'f MappedFile) -> Result<Vec<&'f [u8]>> {
+    let bytes = tensors.iter().map(|t| t.unchecked(file)).collect::<Result<Vec<_>>>()?;
+    let chunks = bytes.iter().zip(tensors).map(|(&bytes, t)| (bytes, &*t.chunks));
+    check_all(&chunks.collect::<Vec<_>>(), |i| tensors[i].describe())?;
+    Ok(bytes)
+}
+
 /// The hash of every chunk.
 fn digests(bytes: &[u8]) -> Vec<ChunkDigest> {
     let mut digests = vec![ChunkDigest::default(); bytes.len().div_ceil(CHUNK)];
@@ -155,11 +168,40 @@ fn digests(bytes: &[u8]) -> Vec<ChunkDigest> {
 
 /// Whether every chunk has its hash.
 fn check(bytes: &[u8], chunks: &[ChunkDigest], what: &str) -> Result<()> {
-    let found = digests(bytes);
-    match found.iter().zip(chunks).position(|(a, b)| a != b) {
+    check_all(&[(bytes, chunks)], |_| what.to_owned())
+}
+
+/// Whether every chunk of all of these has its hash; `what` gives the name of one. Many small tensors are hashed on several threads as one large one is.
+fn check_all(tensors: &[(&[u8], &[ChunkDigest])], what: impl Fn(usize) -> String) -> Result<()> {
+    let chunks_of = |&(bytes, digests): &(_, _)| <[u8]>::chunks(bytes, CHUNK).zip::<&[ChunkDigest]>(digests);
+    let all: Vec<_> = tensors
+        .iter()
+        .enumerate()
+        .flat_map(|(tensor, of)| chunks_of(of).enumerate().map(move |(at, chunk)| (tensor, at, chunk)))
+        .collect();
+    let (next, damaged) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let look = || {
+        loop {
+            let i = next.fetch_add(1, Relaxed);
+            let Some((_, _, (bytes, digest))) = all.get(i) else { break };
+            if xxh3_128(bytes).to_le_bytes() != **digest {
+                damaged.fetch_min(i, Relaxed);
+            }
+        }
+    };
+    let bytes: usize = tensors.iter().map(|(bytes, _)| bytes.len()).sum();
+    threads::share(if bytes < WORTH_THREADS { 1 } else { processors() }, look);
+    match all.get(damaged.into_inner()) {
         None => Ok(()),
-        Some(chunk) => Err(malformed(format!("{what} is damaged, in its mebibyte {chunk}"))),
+        Some(&(tensor, at, _)) => {
+            Err(malformed(format!("{} is damaged, in its mebibyte {at}", what(tensor))))
+        }
     }
+}
+
+/// How many threads hash at once.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(8))
 }
 
 /// Calls `f` on every chunk and its index, on all processors if there is much to do.
@@ -167,7 +209,7 @@ fn in_parallel(bytes: &[u8], digests: &mut [ChunkDigest], f: &(dyn Fn(&[u8], &mu
     let all = |bytes: &[u8], digests: &mut [ChunkDigest]| {
         bytes.chunks(CHUNK).zip(digests).for_each(|(chunk, digest)| f(chunk, digest));
     };
-    let count = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    let count = processors();
     if bytes.len() < WORTH_THREADS || count == 1 {
         return all(bytes, digests);
     }

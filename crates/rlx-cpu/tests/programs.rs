@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{against_oracle, backends, check, compile, f32s, oracle, run, run_again, unfused, values};
 use rlx_cpu::CpuBackend;
-use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
+use rlx_ir::op::{Activation, BinaryOp, Body, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::tensor::Elements;
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, NodeId, Op, Shape, Value, Weight, sym};
@@ -395,6 +395,22 @@ fn a_count_is_bound_once_and_before_it_is_mentioned() {
     let b = g.try_add(Op::NonZero { count }, &[y]).unwrap();
     g.set_outputs(vec![a, b]);
     assert!(rlx_ir::verify_ok(&g).unwrap_err().to_string().contains("bound by another"));
+}
+
+#[test]
+fn a_region_may_give_an_operand_back_and_compute_what_nothing_reads() {
+    let mut body = Graph::new("back");
+    let i = body.input("i0", f32s(&[3, 70]));
+    body.try_add(Op::Activation(Activation::Neg), &[i]).unwrap();
+    body.set_outputs(vec![i]);
+    let mut g = Graph::new("back");
+    let x = g.input("x", f32s(&[3, 70]));
+    let y = g.try_add(Op::Region { body: Arc::new(Body { graph: body }) }, &[x]).unwrap();
+    let z = g.try_add(Op::Activation(Activation::Abs), &[y]).unwrap();
+    g.set_outputs(vec![y, z]);
+    let mut bindings = Bindings::default();
+    bindings.set_input("x", values(3, &[3, 70]));
+    check(&g, &bindings, &DimBinding::new());
 }
 
 /// Memory that is planned again, for larger dimensions than before, is as aligned as the options ask.

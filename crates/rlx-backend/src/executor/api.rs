@@ -89,6 +89,24 @@ pub trait DeviceApi: Send + Sync + Sized + 'static {
     /// A fault of the device.
     fn upload(&self, to: &mut Self::Memory, bytes: &[u8]) -> Result<()>;
 
+    /// Memory with each of these bytes, for `what`: one after the other, unless the device has a faster way.
+    ///
+    /// # Errors
+    /// As [`allocate`](DeviceApi::allocate) and [`upload`](DeviceApi::upload).
+    fn upload_all(&self, all: &[&[u8]], what: &str) -> Result<Vec<Self::Memory>> {
+        all.iter().map(|bytes| self.uploaded(bytes, what)).collect()
+    }
+
+    /// Memory with these bytes.
+    ///
+    /// # Errors
+    /// As [`upload_all`](DeviceApi::upload_all).
+    fn uploaded(&self, bytes: &[u8], what: &str) -> Result<Self::Memory> {
+        let mut memory = self.allocate(bytes.len(), what)?;
+        self.upload(&mut memory, bytes)?;
+        Ok(memory)
+    }
+
     /// The first `bytes` bytes of `from`, behind everything that was submitted.
     ///
     /// # Errors

@@ -303,17 +303,13 @@ impl<D: DeviceApi> PreparedWeights for Executor<D> {
         let given = bytes_of(&program.lasting()?, prepared).map_err(|e| e.with_device(device.name()))?;
         let spent = &program.init.forgettable;
         self.params.check(&program.lir.params, |i| spent[i])?;
-        let mut memories = Vec::with_capacity(given.len());
-        for (b, bytes) in given {
-            let mut memory = device.allocate(bytes.len(), PREPARED)?;
-            device.upload(&mut memory, bytes)?;
-            memories.push((b, Arc::new(memory)));
-        }
+        let (buffers, bytes): (Vec<usize>, Vec<&[u8]>) = given.into_iter().unzip();
+        let memories = device.upload_all(&bytes, PREPARED)?;
         self.params.spend(spent);
         self.load_params(&program, |b| program.init.kept[b], &Progress::none())?;
-        for (b, memory) in memories {
+        for (b, memory) in buffers.into_iter().zip(memories) {
             self.places[b] = D::place(&memory);
-            self.prepared[b] = Some(memory);
+            self.prepared[b] = Some(Arc::new(memory));
         }
         self.params.changed.fill(false);
         self.params.stale = false;

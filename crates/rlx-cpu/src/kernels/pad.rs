@@ -9,6 +9,7 @@ use rlx_ir::{Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::elementwise::sized;
+use super::gather::copy_bytes;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::layout::{At, MAX_RANK};
 
@@ -81,6 +82,11 @@ fn source(mode: PadMode, place: isize, size: usize) -> Option<usize> {
         PadMode::Wrap => Some(place.rem_euclid(n) as usize),
         // Reflection, the last of the claimed modes.
         _ => {
+            // Most borders are narrower than what they reflect, and need no division.
+            let once = if place < 0 { -place } else { 2 * n - 2 - place };
+            if once >= 0 && once < n {
+                return Some(once as usize);
+            }
             // A zigzag whose period leaves out both ends once.
             let phase = place.rem_euclid(2 * n - 2);
             Some(if phase < n { phase } else { 2 * n - 2 - phase } as usize)
@@ -197,7 +203,7 @@ impl Plan {
             for i in (0..before).chain(behind..grown) {
                 if let Some(place) = source(mode, i as isize - before as isize, size) {
                     let from = from.wrapping_add(place * bytes);
-                    std::ptr::copy_nonoverlapping(from, to.wrapping_add(i * bytes), bytes);
+                    copy_bytes(from, to.wrapping_add(i * bytes), bytes);
                 }
             }
         }

@@ -43,8 +43,8 @@ fn within<S: Simd>(s: S, x: S::F, most: f32) -> bool {
 
 /// Of which fixed-point numbers bytes are made: what is before the point, between two bounds.
 ///
-/// Those are put in as integers, which takes less than on floats. A float that no fixed-point number can be, NaN among them, is made the largest one or
-/// one without anything behind the point: that is in doubt.
+/// The bounds are applied to integers, which takes less than on floats. A float that is too large for a fixed-point number, or NaN, is converted to the
+/// largest one, or to one with nothing behind the point, which is in doubt.
 #[derive(Debug, Clone, Copy)]
 struct Bounded {
     low: i32,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rlx_backend::DeviceApi;
 use rlx_backend::executor::{Run, Step};
@@ -23,6 +23,7 @@ use crate::alloc::Buffer;
 use crate::isa::Isa;
 use crate::journal::Journal;
 use crate::memory::{self, Memory, Place, allocate, allocate_aligned, copy_of, is_aligned};
+use crate::pool::Wake;
 
 /// The processor, with the constants of a module.
 pub(crate) struct Cpu {
@@ -133,6 +134,19 @@ impl DeviceApi for Cpu {
             Memory::Weight(..) => return Err(Error::new(ErrorKind::Internal, "a weight is only read")),
         }
         Ok(())
+    }
+
+    /// By all threads: fresh pages are cleared as they are written, which takes as long as copying.
+    fn upload_all(&self, all: &[&[u8]], what: &str) -> Result<Vec<Memory>> {
+        let made: Vec<OnceLock<Result<Memory>>> = all.iter().map(|_| OnceLock::new()).collect();
+        self.threads.pool().enter(Wake::Yes).parallel_for(all.len(), &|range| {
+            for i in range {
+                // Each is made once.
+                let _ = made[i].set(self.uploaded(all[i], what));
+            }
+        });
+        let lost = || Err(Error::new(ErrorKind::Internal, "a copy of prepared weights was left out"));
+        made.into_iter().map(|memory| memory.into_inner().unwrap_or_else(lost)).collect()
     }
 
     fn download<'m>(&self, from: &'m Memory, bytes: usize) -> Result<Cow<'m, [u8]>> {

@@ -6,18 +6,21 @@
 use std::ops::Range;
 
 use super::instr::{ARGS, Source};
-use super::{Bases, Elementwise, Mode};
+use super::{Bases, Elementwise, Mode, Walk};
 use crate::isa::Isa;
 
 impl Elementwise {
     /// Whether the tiles are such.
     pub(super) fn is_plain(&self) -> bool {
-        let (&[out], [_]) = (&self.outputs[..], &self.program.instrs[..]) else { return false };
+        let (&[out], [instr]) = (&self.outputs[..], &self.program.instrs[..]) else { return false };
         let direct = |mode: Mode| mode == Mode::Direct;
         // One value for a tile must outlive a result that is written over it.
-        let outlives = |at: &super::Walk| direct(at.mode) || at.at.buffer != out.at.buffer;
+        let outlives = |walk: &Walk| direct(walk.mode) || walk.at.buffer != out.at.buffer;
+        // A region may give an operand back as it is, and compute something that nothing reads.
+        let made = self.program.outputs.iter().all(|made| made.value == instr.out);
         self.by_row
             && self.height == 0
+            && made
             && direct(out.mode)
             && out.early
             && self.inputs.iter().any(|walk| direct(walk.mode))
