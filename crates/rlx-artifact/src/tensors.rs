@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use rlx_ir::files::MappedFile;
 use rlx_ir::progress::Stage;
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::layout::malformed;
 use crate::layout::{CHUNK, place_tensors};
 
-/// Tensors larger than this are hashed on several threads.
+/// More bytes than this are hashed on several threads.
 const WORTH_THREADS: usize = 4 * CHUNK;
 
 /// A chunk's XXH3-128. Weights are hashed while a model starts, so the hash must keep up with memory: XXH3 reads
@@ -161,9 +161,11 @@ pub(crate) fn bytes_of_all<'f>(tensors: &[&Tensor], file: &'f MappedFile) -> Res
 
 /// The hash of every chunk.
 fn digests(bytes: &[u8]) -> Vec<ChunkDigest> {
-    let mut digests = vec![ChunkDigest::default(); bytes.len().div_ceil(CHUNK)];
-    in_parallel(bytes, &mut digests, &|chunk, digest| *digest = xxh3_128(chunk).to_le_bytes());
-    digests
+    let chunks: Vec<&[u8]> = bytes.chunks(CHUNK).collect();
+    let digests: Vec<OnceLock<ChunkDigest>> = chunks.iter().map(|_| OnceLock::new()).collect();
+    let digest = |i: usize| *digests[i].get_or_init(|| xxh3_128(chunks[i]).to_le_bytes());
+    share_chunks(chunks.len(), bytes.len(), &|i| _ = digest(i));
+    (0..chunks.len()).map(digest).collect()
 }
 
 /// Whether every chunk has its hash.
@@ -179,18 +181,14 @@ fn check_all(tensors: &[(&[u8], &[ChunkDigest])], what: impl Fn(usize) -> String
         .enumerate()
         .flat_map(|(tensor, of)| chunks_of(of).enumerate().map(move |(at, chunk)| (tensor, at, chunk)))
         .collect();
-    let (next, damaged) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-    let look = || {
-        loop {
-            let i = next.fetch_add(1, Relaxed);
-            let Some((_, _, (bytes, digest))) = all.get(i) else { break };
-            if xxh3_128(bytes).to_le_bytes() != **digest {
-                damaged.fetch_min(i, Relaxed);
-            }
+    let damaged = AtomicUsize::new(usize::MAX);
+    let bytes = tensors.iter().map(|(bytes, _)| bytes.len()).sum();
+    share_chunks(all.len(), bytes, &|i| {
+        let (_, _, (bytes, digest)) = all[i];
+        if xxh3_128(bytes).to_le_bytes() != *digest {
+            damaged.fetch_min(i, Relaxed);
         }
-    };
-    let bytes: usize = tensors.iter().map(|(bytes, _)| bytes.len()).sum();
-    threads::share(if bytes < WORTH_THREADS { 1 } else { processors() }, look);
+    });
     match all.get(damaged.into_inner()) {
         None => Ok(()),
         Some(&(tensor, at, _)) => {
@@ -199,26 +197,40 @@ fn check_all(tensors: &[(&[u8], &[ChunkDigest])], what: impl Fn(usize) -> String
     }
 }
 
-/// How many threads hash at once.
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get().min(8))
-}
-
-/// Calls `f` on every chunk and its index, on all processors if there is much to do.
-fn in_parallel(bytes: &[u8], digests: &mut [ChunkDigest], f: &(dyn Fn(&[u8], &mut ChunkDigest) + Sync)) {
-    let all = |bytes: &[u8], digests: &mut [ChunkDigest]| {
-        bytes.chunks(CHUNK).zip(digests).for_each(|(chunk, digest)| f(chunk, digest));
-    };
-    let count = processors();
-    if bytes.len() < WORTH_THREADS || count == 1 {
-        return all(bytes, digests);
-    }
-    let share = digests.len().div_ceil(count);
-    let parts = Mutex::new(bytes.chunks(share * CHUNK).zip(digests.chunks_mut(share)));
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-    threads::share(count, || {
-        while let Some((bytes, digests)) = next() {
-            all(bytes, digests);
+/// Calls `f` with the number of each of `count` chunks, on all processors if they are many `bytes`.
+fn share_chunks(count: usize, bytes: usize, f: &(dyn Fn(usize) + Sync)) {
+    let processors = || std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    let next = AtomicUsize::new(0);
+    threads::share(if bytes < WORTH_THREADS { 1 } else { processors() }, || {
+        while let Some(i) = Some(next.fetch_add(1, Relaxed)).filter(|&i| i < count) {
+            f(i);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of few bytes, and of enough for several threads.
+    #[test]
+    fn the_first_damaged_chunk_of_many_tensors_is_named() {
+        for len in [100, 3 * CHUNK - 1] {
+            let mut tensors: Vec<Vec<u8>> =
+                (0..5).map(|t| (0..len).map(|i| (i * 7 + t) as u8).collect()).collect();
+            let hashes: Vec<_> = tensors.iter().map(|t| digests(t)).collect();
+            let alone: Vec<_> = tensors[0].chunks(CHUNK).map(|c| xxh3_128(c).to_le_bytes()).collect();
+            assert_eq!(hashes[0], alone);
+            let found = |tensors: &[Vec<u8>]| {
+                let all: Vec<_> = tensors.iter().zip(&hashes).map(|(t, h)| (&t[..], &h[..])).collect();
+                check_all(&all, |i| format!("tensor {i}")).map_err(|e| e.to_string())
+            };
+            assert_eq!(found(&tensors), Ok(()));
+            tensors[4][0] ^= 1;
+            tensors[2][len - 1] ^= 1;
+            let error = found(&tensors).unwrap_err();
+            let wanted = format!("tensor 2 is damaged, in its mebibyte {}", (len - 1) / CHUNK);
+            assert!(error.contains(&wanted), "{error}");
+        }
+    }
 }
