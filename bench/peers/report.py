@@ -1,4 +1,4 @@
-"""Rows of figures as text, as tables for docs/performance.md, and in one number."""
+"""Rows of figures as text, as tables for docs/performance/, and in one number."""
 
 import math
 

@@ -100,7 +100,7 @@ const SHOWN: &[Shown] = {
 const BY_HAND: &[(Device, Evidence, &str)] = &[(
     Device::Cuda,
     Evidence::Hardware,
-    "one H100, by hand on 2026-11-26: node cases, part of the contract, models; one H200 on 2026-11-27: random cases of every family of kernels, models ([performance.md](performance.md#on-an-h200))",
+    "one H100, by hand on 2026-11-26: node cases, part of the contract, models; one H200 on 2026-11-27: random cases of every family of kernels, models ([performance/gpu.md](performance/gpu.md#on-an-h200))",
 )];
 
 const INTRODUCTION: &str = "\

@@ -231,7 +231,7 @@ const GROUP: usize = 8;
 
 /// Steps of depth that a row of the panel is moved into the first-level cache ahead of its use. A panel is read from the
 /// second-level cache for each tile of rows, and what the processor fetches by itself comes late where two multiply-adds
-/// are made in a cycle (5 to 15 % of a product on Cascade Lake: docs/performance.md).
+/// are made in a cycle (5 to 15 % of a product on Cascade Lake: docs/performance/models.md).
 pub(super) const AHEAD: usize = 8;
 
 /// Elements of a cache line.
