@@ -69,6 +69,7 @@ fn bytes(isa: Isa, [m, k, n]: [usize; 3], signed: bool, zero: u8, rounds: usize)
         c,
         c_stride: n,
         epilogue: None,
+        ahead: Ahead::Panels,
     };
     // SAFETY: as above.
     rate(2 * m * n * k, rounds, || unsafe { g.run(isa, 0..g.tasks(isa)) })

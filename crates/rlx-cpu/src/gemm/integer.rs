@@ -12,7 +12,7 @@
 //! of i32, the columns' sums.
 //!
 //! ```
-//! use rlx_cpu::gemm::{AnyRows, ByteGemm, Strided, ZeroPoints, byte_words, pack_bytes};
+//! use rlx_cpu::gemm::{Ahead, AnyRows, ByteGemm, Strided, ZeroPoints, byte_words, pack_bytes};
 //! use rlx_cpu::isa::Isa;
 //! let (a, b) = ([1u8, 2, 3], [4i8, -5, 6]);
 //! let mut packed = vec![0.0f32; byte_words(1, 3, 1).unwrap()];
@@ -23,7 +23,7 @@
 //!     let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: 3 });
 //!     let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
 //!     let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, tap_step: None, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None };
+//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, tap_step: None, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None, ahead: Ahead::Panels };
 //!     g.run(Isa::detect(), 0..g.tasks(Isa::detect()));
 //! }
 //! assert_eq!(c, [-5 + 2 * 6]);
@@ -33,11 +33,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::fixed_tile::FixedTile;
-use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
+use super::kernel::{AHEAD, AnyRows, Evenly, Rows, Strided, fetch_row};
 use super::panels::{VECTORS, WIDEST, WIDEST_ROWS, tiles_across, vector_at};
 use super::requantise::{ByteEpilogue, Sums, TileColumns};
 use super::tiling::{TileSizes, Tiling};
-use super::{PANEL, panels};
+use super::{Ahead, PANEL, panels};
 use crate::isa::{Isa, IsaKind, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -53,6 +53,14 @@ pub const fn byte_words(taps: usize, k: usize, n: usize) -> Option<usize> {
     let Some(columns) = panels(n).checked_mul(PANEL) else { return None };
     match depth.checked_add(1) {
         Some(rows) => rows.checked_mul(columns),
+        None => None,
+    }
+}
+
+/// Rows of words of each packed panel, with the one of its sums; `None` if all of a panel's words cannot be counted.
+pub(crate) const fn byte_rows(taps: usize, k: usize) -> Option<usize> {
+    match byte_words(taps, k, PANEL) {
+        Some(words) => Some(words / PANEL),
         None => None,
     }
 }
@@ -193,6 +201,8 @@ pub struct ByteGemm {
     pub c_stride: usize,
     /// What becomes of the sums.
     pub epilogue: Option<ByteEpilogue>,
+    /// What is prefetched while panels are multiplied.
+    pub ahead: Ahead,
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
@@ -260,6 +270,17 @@ impl ByteGemm {
         isa.run_vnni(RunTasks { g: self, height: self.height(isa), tiling: self.tiling(isa), tasks });
     }
 
+    /// Starts moving what the columns of a panel are prepared from into the first-level cache, long before the multiplications get there: its
+    /// last row and the epilogue's operands.
+    #[inline(always)]
+    fn fetch_columns<S: Simd>(&self, s: S, panel: usize) {
+        let depth = self.depth() + 1;
+        fetch_row::<S, VECTORS>(s, self.b.wrapping_add(((panel + 1) * depth - 1) * PANEL));
+        if let Some(e) = &self.epilogue {
+            e.fetch(s, panel * PANEL);
+        }
+    }
+
     /// The sum of each row's bytes as they are multiplied; at most [`MOST_ROWS`] rows.
     ///
     /// # Safety
@@ -309,9 +330,15 @@ impl Kernel for RunTasks<'_> {
         let mut sums = TileSums(MaybeUninit::uninit());
         let at = sums.0.as_mut_ptr().cast::<i32>();
         let mut kept = [const { None::<TileColumns> }; KEPT];
-        for (panel, tiles) in tiling.stretches(self.tasks) {
+        let (first, mut stretches) = (self.tasks.start, tiling.stretches(self.tasks));
+        let holds = |of: &Option<TileColumns>, first| of.as_ref().is_some_and(|kept| kept.first() == first);
+        let mut next = stretches.next();
+        while let Some((panel, tiles)) = next {
+            next = stretches.next();
             let b = g.b.wrapping_add(panel * depth * PANEL);
             let columns = tiling.columns(panel, g.n);
+            // A panel whose columns are kept was read for rows before these.
+            let is_new = next.as_ref().is_none_or(|(next, _)| !holds(&kept[next % KEPT], next * PANEL));
             let slot = &mut kept[panel % KEPT];
             let columns = match slot {
                 Some(kept) if kept.first() == columns.start => kept,
@@ -321,8 +348,16 @@ impl Kernel for RunTasks<'_> {
                 }),
             };
             let columns = &*columns;
-            // The next panel's columns are prepared from its last row, long before the multiplications get there.
-            fetch_row::<S, VECTORS>(s, b.wrapping_add((2 * depth - 1) * PANEL));
+            let mut ahead = Evenly::nothing(b);
+            if is_new {
+                let steps = tiles.len() * (depth - 1);
+                let of = (g.b, depth, g.n);
+                let fetched = g.ahead.prefetch(&tiling, of, panel, next.as_ref(), first).evenly(steps);
+                ahead = fetched.unwrap_or(ahead);
+                if let Some((next, _)) = next {
+                    g.fetch_columns(s, next);
+                }
+            }
             for tile in tiles {
                 let (mut row, end) = (tile * height, ((tile + 1) * height).min(g.m));
                 // Few heights serve all: powers of two, and that of the widest tile.
@@ -332,7 +367,7 @@ impl Kernel for RunTasks<'_> {
                     let rows = if left == most { left } else { 1 << left.min(most).ilog2() };
                     // SAFETY: as above; tiles cover each element of C once.
                     unsafe {
-                        tile_any(s, g, rows, row, columns, b, at);
+                        tile_any(s, g, rows, row, columns, b, at, &mut ahead);
                         if columns.bytes(g, at, row).is_none() {
                             columns.finish(s, &Sums { at, rows: row..row + rows, g });
                         }
@@ -349,6 +384,7 @@ impl Kernel for RunTasks<'_> {
 /// # Safety
 /// As [`ByteGemm::run`], for these rows and columns; `b` must be the panel, with sums for a tile at `sums`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)]
 unsafe fn tile_any<S: Simd>(
     s: S,
     g: &ByteGemm,
@@ -357,6 +393,7 @@ unsafe fn tile_any<S: Simd>(
     columns: &TileColumns,
     b: *const f32,
     sums: *mut i32,
+    ahead: &mut Evenly,
 ) {
     let vecs = columns.vectors();
     macro_rules! heights {
@@ -370,6 +407,7 @@ unsafe fn tile_any<S: Simd>(
                     starts: columns.starts().wrapping_add($vector * LANES).cast(),
                     bytes: columns.bytes(g, sums, row).map(|tile| tile.from($vector)),
                     sums: sums.wrapping_add($vector * LANES),
+                    ahead: &mut *ahead,
                 }),)*
                 _ => unreachable!("tiles have 1, 2, 4 or 8 rows, the widest 1, 2, 4 or 6"),
             }
@@ -407,6 +445,8 @@ struct Tile<'a, const R: usize, const V: usize, const FLIPS: bool> {
     bytes: Option<FixedTile<'a>>,
     /// … or where they are left: rows of [`WIDEST`].
     sums: *mut i32,
+    /// What is prefetched meanwhile.
+    ahead: &'a mut Evenly,
 }
 
 /// Steps between two looks at the end: unrolled further, loads move up and the sums spill.
@@ -417,7 +457,8 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let g = self.g;
+        // (A copy, which stays in registers.)
+        let (g, mut ahead) = (self.g, *self.ahead);
         // Before a word is spread over a vector, where other ports do it than those that multiply.
         let flip = if g.signed { FLIP as i32 } else { 0 };
         let spread = |word: i32| s.splat_i(if FLIPS { word ^ flip } else { word });
@@ -455,6 +496,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                                 acc[r][v] = s.dot_bytes(acc[r][v], word, b[v]);
                             }
                         }
+                        ahead.step(s);
                         line = line.wrapping_add(PANEL);
                         k += 1;
                     }
@@ -470,6 +512,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                     line = line.wrapping_add(PANEL);
                 }
             }
+            *self.ahead = ahead;
             if let Some(bytes) = &self.bytes {
                 return bytes.write(s, &acc);
             }

@@ -250,6 +250,12 @@ impl Prefetch {
         self.per_group = lines.div_ceil((steps / GROUP).max(1));
     }
 
+    /// The same with a line after every few of `steps` steps of depth, if there is anything to fetch.
+    pub(super) fn evenly(&self, steps: usize) -> Option<Evenly> {
+        let bytes = self.end as usize - self.ptr as usize;
+        (bytes > 0).then(|| Evenly { ptr: self.ptr, each: bytes.div_ceil(steps.max(1)) })
+    }
+
     #[inline(always)]
     fn step<S: Simd>(&mut self, s: S) {
         if self.ptr < self.end {
@@ -258,6 +264,27 @@ impl Prefetch {
                 self.ptr = self.ptr.wrapping_add(LINE);
             }
         }
+    }
+}
+
+/// Memory that is brought near at each step of depth: the same few instructions whatever there is to fetch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evenly {
+    ptr: *const f32,
+    /// Bytes for each step.
+    each: usize,
+}
+
+impl Evenly {
+    /// The line at `ptr` again and again, which must be mapped memory: to look for other memory would take its time.
+    pub(super) fn nothing(ptr: *const f32) -> Evenly {
+        Evenly { ptr, each: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn step<S: Simd>(&mut self, s: S) {
+        s.prefetch_l2(self.ptr);
+        self.ptr = self.ptr.wrapping_byte_add(self.each);
     }
 }
 

@@ -60,6 +60,7 @@ pub use element::Packed;
 pub(crate) use epilogue::each_row;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
+pub(crate) use integer::byte_rows;
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
 pub(crate) use integer::{Columns, pack_byte_panel};
 pub use kernel::{AnyRows, PackedColumns, Rows, Strided};
@@ -148,6 +149,29 @@ impl Ahead {
         match self {
             Ahead::Nothing => Ahead::Nothing,
             Ahead::Panels | Ahead::Next(_) => Ahead::Next(next),
+        }
+    }
+
+    /// What to prefetch while `panel` of a matmul is computed, when the stretch `next` of the tasks from `first_task` on follows: `n` columns, in
+    /// panels of `depth` rows of words from `b` on.
+    #[inline(always)]
+    fn prefetch(
+        self,
+        tiling: &Tiling,
+        (b, depth, n): (*const f32, usize, usize),
+        panel: usize,
+        next: Option<&(usize, Range<usize>)>,
+        first_task: usize,
+    ) -> Prefetch {
+        match (self, next) {
+            (Ahead::Nothing, _) | (Ahead::Panels, None) => Prefetch::NONE,
+            (_, Some((next, _))) if *next == panel => Prefetch::NONE,
+            (_, Some((next, _))) => {
+                let columns = tiling.columns(*next, n);
+                let whole = if depth <= BLOCK_DEPTH { panels(columns.len()) * depth } else { BLOCK_DEPTH };
+                Prefetch::new(b.wrapping_add(columns.start * depth), whole * PANEL)
+            }
+            (Ahead::Next(next), None) => prefetch_next(next, tiling, first_task),
         }
     }
 }
@@ -273,34 +297,12 @@ impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
             let mut next = stretches.next();
             while let Some((panel, tiles)) = next {
                 next = stretches.next();
-                let ahead = prefetch(g, &tiling, next.as_ref(), self.tasks.start);
+                let ahead =
+                    g.ahead.prefetch(&tiling, (g.b, g.depth(), g.n), panel, next.as_ref(), self.tasks.start);
                 run_column(s, g, &tiling, panel, tiles, ahead);
             }
         }
     }
-}
-
-/// What to prefetch while a panel is computed, when the stretch `next` of these tasks follows.
-#[inline(always)]
-fn prefetch<R: Rows<Element: Packed>>(
-    g: &Gemm<R>,
-    tiling: &Tiling,
-    next: Option<&(usize, Range<usize>)>,
-    first_task: usize,
-) -> Prefetch {
-    match (g.ahead, next) {
-        (Ahead::Nothing, _) | (Ahead::Panels, None) => Prefetch::NONE,
-        (_, Some((panel, _))) => prefetch_panel(g, tiling.columns(*panel, g.n)),
-        (Ahead::Next(next), None) => prefetch_next(next, tiling, first_task),
-    }
-}
-
-/// What to prefetch while a panel is computed: the columns that follow.
-#[inline(always)]
-fn prefetch_panel<R: Rows<Element: Packed>>(g: &Gemm<R>, columns: Range<usize>) -> Prefetch {
-    let depth = g.depth();
-    let whole = if depth <= BLOCK_DEPTH { panels(columns.len()) * depth } else { BLOCK_DEPTH };
-    Prefetch::new(g.b.wrapping_add(columns.start * depth), whole * PANEL)
 }
 
 /// What to prefetch while the last panel of a range of tasks is computed: this thread's first panel of the next matmul.

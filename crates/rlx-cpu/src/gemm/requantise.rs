@@ -11,8 +11,8 @@ use super::Packed;
 use super::epilogue::{Behind, Bias, Epilogue, SecondPass, binary};
 use super::fixed_tile::{Doubts, FixedTile, Place};
 use super::integer::ByteGemm;
-use super::kernel::lanes_of;
-use super::panels::{WIDEST, vector_at};
+use super::kernel::{fetch_row, lanes_of};
+use super::panels::{VECTORS, WIDEST, vector_at};
 use crate::math::{Dequantiser, FixedLinear, FixedSum, Light, Quantiser};
 use crate::simd::{LANES, Simd};
 
@@ -145,6 +145,19 @@ impl ByteEpilogue {
             floats,
             residual,
             ..self
+        }
+    }
+
+    /// Starts moving the operands of a panel's columns, from `column` on, into the first-level cache.
+    #[inline(always)]
+    pub(super) fn fetch<S: Simd>(&self, s: S, column: usize) {
+        let offset = self.offset.map(|o| o.from(column).ptr.cast());
+        let bias = match self.floats.bias {
+            Bias::PerColumn(p) => Some(p.wrapping_add(column)),
+            _ => None,
+        };
+        for row in [Some(self.scale.from(column).ptr), offset, bias].into_iter().flatten() {
+            fetch_row::<S, VECTORS>(s, row);
         }
     }
 

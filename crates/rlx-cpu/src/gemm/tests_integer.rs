@@ -54,6 +54,7 @@ fn check(isa: Isa, [m, k, n]: [usize; 3], signed: [bool; 2], each: bool, pieces:
             c,
             c_stride: n,
             epilogue: None,
+            ahead: Ahead::Panels,
         };
         let tasks = g.tasks(isa);
         for piece in 0..pieces {
@@ -123,6 +124,7 @@ fn sums_beyond_i32_wrap_alike() {
                 c,
                 c_stride: 1,
                 epilogue: None,
+                ahead: Ahead::Panels,
             };
             g.run(isa, 0..g.tasks(isa));
         }

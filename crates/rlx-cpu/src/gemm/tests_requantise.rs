@@ -1,7 +1,7 @@
 //! Bytes made of sums, against every step that they stand for, one by one.
 
 use super::*;
-use crate::gemm::{AnyRows, ByteGemm, Epilogue, Strided, ZeroPoints, byte_words, pack_bytes, panels};
+use crate::gemm::{Ahead, AnyRows, ByteGemm, Epilogue, Strided, ZeroPoints, byte_words, pack_bytes, panels};
 use crate::isa::Isa;
 use crate::testing::Rng;
 
@@ -121,6 +121,7 @@ impl Case {
                 c: c.as_mut_ptr().cast(),
                 c_stride: n,
                 epilogue: Some(epilogue),
+                ahead: Ahead::Panels,
             };
             g.run(isa, 0..g.tasks(isa));
         }

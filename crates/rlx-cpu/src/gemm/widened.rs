@@ -15,7 +15,7 @@ use super::element::Packed;
 use super::epilogue::{Epilogue, Finish};
 use super::kernel::{AHEAD, AnyRows, Part, Prefetch, Rows, Strided, fetch_row, lanes_of, tile_any};
 use super::tiling::{TileSizes, Tiling};
-use super::{Ahead, Gemm, Lines, PANEL, Wide, groups, prefetch};
+use super::{Ahead, Gemm, Lines, PANEL, Wide, groups};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -69,7 +69,8 @@ impl<T: Packed> Kernel for Widened<'_, T> {
             while panels.len() < together && stretches.next_if_eq(&(panels.end, tiles.clone())).is_some() {
                 panels.end += 1;
             }
-            let ahead = prefetch(g, &tiling, stretches.peek(), self.tasks.start);
+            let b = (g.b, g.depth(), g.n);
+            let ahead = g.ahead.prefetch(&tiling, b, panel, stretches.peek(), self.tasks.start);
             for first in tiles.clone().step_by(TILES) {
                 let end = tiles.end.min(first + TILES);
                 let ahead = if end == tiles.end { ahead } else { Prefetch::NONE };

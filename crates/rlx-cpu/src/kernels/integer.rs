@@ -11,9 +11,9 @@ use super::epilogue::Tail;
 use super::matmul::Shape;
 use super::producer::Producer;
 use super::region::Anchored;
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, unbound};
 use crate::formats;
-use crate::gemm::{self, AnyRows, ByteGemm, Strided, ZeroPoints};
+use crate::gemm::{self, AnyRows, ByteGemm, Next, Strided, ZeroPoints};
 use crate::layout::{At, Bound};
 
 /// Multiply-adds in a nanosecond, roughly.
@@ -38,13 +38,19 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 /// The kernel of a matmul of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let inputs = (0..cx.step.inputs.len()).collect();
-    Ok(Box::new(MatMulInteger { inputs, producer: None, tail: Tail::NONE, bound: None }))
+    Ok(Box::new(MatMulInteger { inputs, producer: None, tail: Tail::NONE, bound: None, next: None }))
 }
 
 /// The kernel of a matmul with the region behind it.
 pub(crate) fn anchored(mut region: Anchored) -> Box<dyn StepKernel> {
     let producer = region.producer.take();
-    Box::new(MatMulInteger { inputs: region.inputs.clone(), producer, tail: Tail::of(region), bound: None })
+    Box::new(MatMulInteger {
+        inputs: region.inputs.clone(),
+        producer,
+        tail: Tail::of(region),
+        bound: None,
+        next: None,
+    })
 }
 
 /// The zero points of both operands, and which of the operands are signed.
@@ -97,6 +103,7 @@ struct MatMulInteger {
     producer: Option<Producer>,
     tail: Tail,
     bound: Option<(Shape, Zeros)>,
+    next: Upcoming,
 }
 
 impl StepKernel for MatMulInteger {
@@ -159,6 +166,7 @@ impl StepKernel for MatMulInteger {
                     c: cx.ptr::<i32>(s.c).wrapping_offset(c_at),
                     c_stride: s.c_stride,
                     epilogue,
+                    ahead: cx.ahead(self.next),
                 };
                 let multiply = |cx: &mut RunCx<'_, '_>, g: ByteGemm| {
                     cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
@@ -166,7 +174,12 @@ impl StepKernel for MatMulInteger {
                 match &self.producer {
                     Some(producer) => {
                         producer.for_strips(cx, ptr.cast_mut(), [s.m, s.k], |cx, rows, strip| {
-                            multiply(cx, g.of_rows(rows, strip, size));
+                            let last = rows.end == g.m;
+                            let mut part = g.of_rows(rows, strip, size);
+                            if let (false, Some((_, depth, panels))) = (last, self.weights()) {
+                                part.ahead = part.ahead.then(Next { b, depth, panels });
+                            }
+                            multiply(cx, part);
                         })
                     }
                     None => multiply(cx, g),
@@ -175,6 +188,15 @@ impl StepKernel for MatMulInteger {
             self.tail.finish(cx);
         }
         Ok(())
+    }
+
+    fn weights(&self) -> Upcoming {
+        let (s, _) = self.bound.as_ref().filter(|(s, _)| s.packed)?;
+        Some((s.b, gemm::byte_rows(1, s.k)?, gemm::panels(s.n)))
+    }
+
+    fn set_next(&mut self, next: Upcoming) {
+        self.next = next;
     }
 }
 

@@ -13,7 +13,9 @@ use crate::gemm::{self, AnyRows, ByteGemm, ConvRows, Strided};
 use crate::kernels::integer::{PER_NANO, Zeros};
 use crate::kernels::pack::pack_conv_bytes;
 use crate::kernels::region::Anchored;
-use crate::kernels::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
+use crate::kernels::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, unbound,
+};
 
 /// Channels last; with one channel a group, one filter for it, too.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -157,6 +159,16 @@ impl StepKernel for ConvInteger {
         }
         Ok(())
     }
+
+    fn weights(&self) -> Upcoming {
+        let (s, _) = self.bound.as_ref().filter(|(s, _)| s.packed)?;
+        let depth = gemm::byte_rows(s.kernel.iter().product(), s.channels)?;
+        Some((s.w, depth, gemm::panels(s.filters)))
+    }
+
+    fn set_next(&mut self, next: Upcoming) {
+        self.conv.next = next;
+    }
 }
 
 /// Bytes of a pixel of the copy with its border: whole words.
@@ -276,6 +288,7 @@ impl ConvInteger {
             c: cx.ptr::<u8>(s.y).wrapping_add(group * s.filters * size).cast(),
             c_stride: s.c_stride,
             epilogue: epilogue.map(|e| e.from(group * s.filters)),
+            ahead: cx.ahead(self.conv.next),
         }
     }
 }
