@@ -136,13 +136,9 @@ impl<T: Copy, I: Copy + Into<i64>> Kernel for PickedLines<T, I> {
         let ahead = self.line.read_ahead::<T>();
         for row in self.range {
             let from = self.from.wrapping_offset(walk.at()[0]);
-            // Nothing else fetches what is read in any order.
-            for at in (0..ahead).step_by(64) {
-                s.prefetch_l2(from.cast::<u8>().wrapping_add(ahead + at).cast());
-            }
             let first = row * n;
             // SAFETY: who runs the kernel was promised the indices, what they mean, and room for the elements.
-            let miss = unsafe { self.line.of(self.indices.add(first), from, self.to.add(first)) };
+            let miss = unsafe { self.line.of(s, self.indices.add(first), from, self.to.add(first), ahead) };
             if let Some(i) = miss {
                 return Some(first + i);
             }
@@ -170,16 +166,25 @@ impl Picked {
     /// # Safety
     /// There must be `n` indices and room for as many elements, and all that indices in range mean must be readable.
     #[inline(always)]
-    unsafe fn of<T: Copy, I: Copy + Into<i64>>(
+    unsafe fn of<S: Simd, T: Copy, I: Copy + Into<i64>>(
         self,
+        s: S,
         indices: *const I,
         from: *const T,
         to: *mut T,
+        ahead: usize,
     ) -> Option<usize> {
         let mut places = [0u64; LOOKED_AT];
         let size = self.size as u64;
+        // Nothing else fetches what is read in any order. All at once would wait for each other.
+        let mut next = from.cast::<u8>().wrapping_add(ahead);
+        let lines = ahead.div_ceil(64).div_ceil(self.n.div_ceil(LOOKED_AT).max(1));
         for start in (0..self.n).step_by(LOOKED_AT) {
             let n = LOOKED_AT.min(self.n - start);
+            for _ in 0..lines {
+                s.prefetch_l2(next.cast());
+                next = next.wrapping_add(64);
+            }
             // SAFETY: the caller's promise.
             let given = unsafe { std::slice::from_raw_parts(indices.wrapping_add(start), n) };
             let mut outside = 0;
