@@ -15,7 +15,7 @@
 //! `rlx-gpu`'s.
 //!
 //! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step
-//! (by one of its [`step_variants`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
+//! (by one of its [`step_variants`]), and a renderer. See `docs/architecture/kernels.md`.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

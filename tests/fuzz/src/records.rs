@@ -1,5 +1,5 @@
 //! An artefact's hashes made right again, as somebody who forges one does: `rlx-runtime` writes what is described here,
-//! and `docs/architecture.md` says where.
+//! and `docs/architecture/artifacts.md` says where.
 
 use rlx_runtime::ArtefactTarget;
 use serde::{Deserialize, Serialize};
