@@ -24,7 +24,8 @@
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
 //! CUDA and ROCm run matmuls, convolutions and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), Metal's language no device yet. They are
-//! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted, and have not run on hardware.
+//! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted. Of hardware, they have run on NVIDIA's sm_90
+//! (`docs/performance/gpu.md`).
 //!
 //! ```
 //! use rlx_ir::DType;

@@ -56,3 +56,52 @@ impl Elementwise {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rlx_ir::op::{Activation, BinaryOp};
+    use rlx_ir::{DType, Graph, NodeId, Op, Shape};
+
+    use super::*;
+    use crate::kernels::elementwise::program::of_body;
+    use crate::layout::{At, Bound, Layout};
+
+    const DIMS: [usize; 2] = [64, 1000];
+
+    /// Whether the tiles of a graph are plain that makes a matrix of a matrix and another operand, as they lie.
+    fn is_plain(other: Layout, ops: fn(&mut Graph, [NodeId; 2]) -> NodeId) -> bool {
+        let layouts = [Layout::dense(&DIMS), other];
+        let mut g = Graph::new("ops");
+        let inputs = layouts.map(|layout| g.input("x", Shape::new(layout.dims(), DType::F32)));
+        let last = ops(&mut g, inputs);
+        g.set_outputs(vec![last]);
+        let program = of_body(&g, None).unwrap();
+        let bound = |buffer, layout| Bound { at: At { buffer, offset: 0 }, dtype: DType::F32, layout };
+        let mut step = Elementwise::new(Arc::new(program));
+        let inputs = [bound(0, layouts[0]), bound(1, other)];
+        step.bind_with(&inputs, &[bound(2, layouts[0])], None).unwrap();
+        step.plain
+    }
+
+    fn sum(g: &mut Graph, inputs: [NodeId; 2]) -> NodeId {
+        g.try_add(Op::Binary(BinaryOp::Add), &inputs).unwrap()
+    }
+
+    #[test]
+    fn what_is_added_to_each_row_is_plain() {
+        assert!(is_plain(Layout::dense(&[1000]), sum), "a row");
+        assert!(is_plain(Layout::dense(&[64, 1]), sum), "a column");
+    }
+
+    #[test]
+    fn what_is_first_moved_or_computed_is_not_plain() {
+        assert!(!is_plain(Layout::new(&DIMS, &[1, 64]), sum), "a transposed operand");
+        let two = |g: &mut Graph, inputs: [NodeId; 2]| {
+            let [x, y] = inputs.map(|x| g.try_add(Op::Activation(Activation::Exp), &[x]).unwrap());
+            sum(g, [x, y])
+        };
+        assert!(!is_plain(Layout::dense(&[1000]), two), "three instructions");
+    }
+}
