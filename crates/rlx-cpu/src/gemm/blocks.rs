@@ -13,7 +13,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::epilogue::Epilogue;
-use super::kernel::{AnyRows, Part, Prefetch, Rows, Strided, lanes_of, tile_any};
+use super::kernel::{AnyRows, Part, Rows, Strided, lanes_of, tiles_any};
+use super::prefetch::Prefetch;
 use super::tiling::{TileSizes, Tiling};
 use super::{Ahead, Gemm, Lines, PANEL, max_rows, panels};
 use crate::isa::{Isa, Kernel};
@@ -171,9 +172,8 @@ impl Kernel for RunTasks<'_> {
                 // SAFETY: `BlockGemm::run` was promised valid operands; the buffer holds a chunk of a panel.
                 unsafe {
                     s.enter(Unpack { of: g, panel, k, to: b });
-                    for tile in tiles.clone() {
-                        let rows = tiling.tile_rows(tile, g.m);
-                        tile_any(s, &floats, rows, columns.clone(), b, &part, &mut none);
+                    for rows in tiling.runs(tiles.clone(), g.m) {
+                        tiles_any(s, &floats, rows, columns.clone(), b, &part, &mut none);
                     }
                 }
             }

@@ -3,8 +3,9 @@
 use std::mem::MaybeUninit;
 
 use super::element::Packed;
+use super::kernel::lanes_of;
 use super::panels::VECTORS;
-use crate::math::{self, Light, Unary};
+use crate::math::{self, Light, Unary, bounds};
 use crate::simd::{LANES, Simd};
 
 /// `act(α·x + bias ⊕ operand)`, or `act(α·x + bias) ⊕ operand`, rounded to the result's type after each of them.
@@ -59,6 +60,13 @@ impl<T> Epilogue<T> {
     /// The matmul as it is.
     pub const NONE: Self = Epilogue { alpha: 1.0, bias: Bias::None, combine: None, activation: None };
 
+    /// Whether the matmul is left as it is.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        let Epilogue { alpha, bias, combine, activation } = self;
+        *alpha == 1.0 && matches!(bias, Bias::None) && combine.is_none() && activation.is_none()
+    }
+
     /// With one bias per column.
     pub const fn bias(ptr: *const T) -> Self {
         Epilogue { bias: Bias::PerColumn(ptr), ..Self::NONE }
@@ -94,6 +102,89 @@ macro_rules! each_row {
     };
 }
 pub(crate) use each_row;
+
+/// An epilogue of few instructions, for the tiles from a row and a column on. It rounds where [`finish_in_registers`] does.
+#[derive(Clone, Copy)]
+pub(super) struct ShortEpilogue<T> {
+    /// Added, for each column.
+    bias: Option<*const T>,
+    /// Whether sums are rounded before.
+    rounds: bool,
+    /// Added, for each element; elements to the next row.
+    residual: Option<(*const T, usize)>,
+    /// The smallest and the largest result.
+    bounds: Option<(f32, f32)>,
+}
+
+impl<T: Packed> ShortEpilogue<T> {
+    /// What an epilogue does to the tiles from (row, col) on, if it is of this kind.
+    #[inline(always)]
+    pub(super) fn of(e: &Epilogue<T>, row: usize, col: usize) -> Option<Self> {
+        let bias = match e.bias {
+            Bias::None => None,
+            Bias::PerColumn(p) | Bias::OfSum(p) => Some(p.wrapping_add(col)),
+            Bias::PerRow(_) => return None,
+        };
+        let residual = match e.combine {
+            None => None,
+            Some(with) if with.op == BinaryOp::Add && !with.after => {
+                Some((with.ptr.wrapping_add(row * with.row_stride + col), with.row_stride))
+            }
+            Some(_) => return None,
+        };
+        let bounds = match e.activation {
+            None => None,
+            Some(function) => Some(bounds(function)?),
+        };
+        let rounds = const { T::GROUP != 1 } && !matches!(e.bias, Bias::OfSum(_));
+        (e.alpha == 1.0).then_some(ShortEpilogue { bias, rounds, residual, bounds })
+    }
+
+    /// Makes results of the sums of the tile from `row` on, still in f32.
+    ///
+    /// # Safety
+    /// There must be a bias for `width` columns, up to V vectors, and a residual for so many in each row.
+    #[inline(always)]
+    pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        sums: &mut [[S::F; V]; R],
+        row: usize,
+        width: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(bias) = self.bias {
+                let mut added = [s.zero(); V];
+                for v in 0..V {
+                    added[v] = T::load(s, bias.wrapping_add(v * LANES), lanes_of(v, width));
+                }
+                for r in 0..R {
+                    for v in 0..V {
+                        let x = if self.rounds { T::round_sum(s, sums[r][v]) } else { sums[r][v] };
+                        sums[r][v] = s.add(x, added[v]);
+                    }
+                }
+            }
+            if let Some((residual, stride)) = self.residual {
+                each_row!(R, r => {
+                    let from = residual.wrapping_add((row + r) * stride);
+                    for v in 0..V {
+                        let y = T::load(s, from.wrapping_add(v * LANES), lanes_of(v, width));
+                        sums[r][v] = s.add(T::round_sum(s, sums[r][v]), y);
+                    }
+                });
+            }
+            if let Some((lo, hi)) = self.bounds {
+                for r in 0..R {
+                    for v in 0..V {
+                        sums[r][v] = rlx_math::clip(s, sums[r][v], lo, hi);
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// Applies an epilogue that [`is_light`] to a tile and writes it: what is cheap is done in registers. `width` columns are left from `col` on, more
 /// than V − 1 vectors.

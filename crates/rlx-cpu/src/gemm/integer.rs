@@ -33,8 +33,9 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::fixed_tile::FixedTile;
-use super::kernel::{AHEAD, AnyRows, Evenly, Rows, Strided, fetch_row};
+use super::kernel::{AnyRows, Rows, Strided};
 use super::panels::{VECTORS, WIDEST, WIDEST_ROWS, tiles_across, vector_at};
+use super::prefetch::{Evenly, Prefetch, fetch_row, fetch_words};
 use super::requantise::{ByteEpilogue, Sums, TileColumns};
 use super::tiling::{TileSizes, Tiling};
 use super::{Ahead, PANEL, panels};
@@ -348,26 +349,26 @@ impl Kernel for RunTasks<'_> {
                 }),
             };
             let columns = &*columns;
-            let mut ahead = Evenly::nothing(b);
+            let mut ahead = Prefetch::NONE;
             if is_new {
-                let steps = tiles.len() * (depth - 1);
-                let of = (g.b, depth, g.n);
-                let fetched = g.ahead.prefetch(&tiling, of, panel, next.as_ref(), first).evenly(steps);
-                ahead = fetched.unwrap_or(ahead);
+                ahead = g.ahead.prefetch(&tiling, (g.b, depth, g.n), panel, next.as_ref(), first);
+                ahead.spread(tiles.len() * (depth - 1));
                 if let Some((next, _)) = next {
                     g.fetch_columns(s, next);
                 }
             }
+            let mut evenly = ahead.pace(b);
             for tile in tiles {
                 let (mut row, end) = (tile * height, ((tile + 1) * height).min(g.m));
                 // Few heights serve all: powers of two, and that of the widest tile.
                 while row < end {
+                    ahead.check(&mut evenly, b);
                     let left = end - row;
                     let most = if columns.vectors() > VECTORS { WIDEST_ROWS } else { MOST_ROWS };
                     let rows = if left == most { left } else { 1 << left.min(most).ilog2() };
                     // SAFETY: as above; tiles cover each element of C once.
                     unsafe {
-                        tile_any(s, g, rows, row, columns, b, at, &mut ahead);
+                        tile_any(s, g, rows, row, columns, b, at, &mut evenly);
                         if columns.bytes(g, at, row).is_none() {
                             columns.finish(s, &Sums { at, rows: row..row + rows, g });
                         }
@@ -483,9 +484,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 while k < whole {
                     let end = (k + STEPS).min(whole);
                     while k < end {
-                        for v in 0..V {
-                            s.prefetch_l1(line.wrapping_add(AHEAD * PANEL + vector_at(v, far)));
-                        }
+                        fetch_words::<S, V>(s, line, far);
                         let mut b = [s.splat_i(0); V];
                         for v in 0..V {
                             b[v] = s.bits(s.load(line.wrapping_add(vector_at(v, far))));

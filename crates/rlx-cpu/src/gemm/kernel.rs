@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use super::conv::{ConvRows, Window};
 use super::element::Packed;
-use super::epilogue::{Epilogue, Finish, Sums, each_row, finish_in_registers, is_light};
-use super::panels::{VECTORS, vector_at};
+use super::epilogue::{Finish, Sums, each_row, finish_in_registers, is_light};
+use super::matrix_tiles::MatrixTiles;
+use super::panels::VECTORS;
+use super::prefetch::{FAR, FETCH_FROM, GROUP, Prefetch, fetch_result, fetch_words};
 use super::{Gemm, PANEL};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -32,6 +34,12 @@ pub trait Rows: Copy + Send + Sync {
 
     /// The same rows without their own type: matmuls are compiled once for all sources.
     fn any(&self) -> AnyRows<Self::Element>;
+
+    /// The matrix that these are the rows of, if they are.
+    #[inline(always)]
+    fn matrix(&self) -> Option<Strided<Self::Element>> {
+        None
+    }
 
     /// Elements from one step of depth to the next in units of [`Packed::GROUP`] steps: 1 where rows are contiguous.
     #[inline(always)]
@@ -87,6 +95,10 @@ impl<T: Copy + Send + Sync + 'static> Rows for Strided<T> {
     }
     fn skip(&self, row: usize) -> Self {
         Strided { ptr: self.ptr.wrapping_offset(row as isize * self.row_stride), ..*self }
+    }
+    #[inline(always)]
+    fn matrix(&self) -> Option<Strided<T>> {
+        Some(*self)
     }
     fn any(&self) -> AnyRows<T> {
         AnyRows::Matrix(*self)
@@ -212,79 +224,15 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
             AnyRows::Windows(w) => AnyRows::Windows(w.skip(row)),
         }
     }
-    fn any(&self) -> AnyRows<T> {
-        *self
-    }
-}
-
-/// Memory to bring near, a few lines at a time between the multiplications.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Prefetch {
-    ptr: *const f32,
-    end: *const f32,
-    /// Lines per group of steps of depth.
-    per_group: usize,
-}
-
-/// Steps of depth between two prefetches into the second-level cache.
-const GROUP: usize = 8;
-
-/// Steps of depth that a row of the panel is moved into the first-level cache ahead of its use. A panel is read from the
-/// second-level cache for each tile of rows, and what the processor fetches by itself comes late where two multiply-adds
-/// are made in a cycle (5 to 15 % of a product on Cascade Lake: docs/performance/models.md).
-pub(super) const AHEAD: usize = 8;
-
-/// Elements of a cache line.
-const LINE: usize = 16;
-
-impl Prefetch {
-    pub(super) const NONE: Prefetch = Prefetch { ptr: std::ptr::null(), end: std::ptr::null(), per_group: 0 };
-
-    pub(super) fn new(ptr: *const f32, len: usize) -> Prefetch {
-        Prefetch { ptr, end: ptr.wrapping_add(len), per_group: 0 }
-    }
-
-    /// Spreads what is to be fetched over `steps` steps of depth: every line, at an even pace.
-    pub(super) fn spread(&mut self, steps: usize) {
-        let lines = (self.end as usize - self.ptr as usize).div_ceil(LINE * 4);
-        self.per_group = lines.div_ceil((steps / GROUP).max(1));
-    }
-
-    /// The same with a line after every few of `steps` steps of depth, if there is anything to fetch.
-    pub(super) fn evenly(&self, steps: usize) -> Option<Evenly> {
-        let bytes = self.end as usize - self.ptr as usize;
-        (bytes > 0).then(|| Evenly { ptr: self.ptr, each: bytes.div_ceil(steps.max(1)) })
-    }
-
     #[inline(always)]
-    fn step<S: Simd>(&mut self, s: S) {
-        if self.ptr < self.end {
-            for _ in 0..self.per_group {
-                s.prefetch_l2(self.ptr);
-                self.ptr = self.ptr.wrapping_add(LINE);
-            }
+    fn matrix(&self) -> Option<Strided<T>> {
+        match self {
+            AnyRows::Matrix(m) => Some(*m),
+            AnyRows::Columns(_) | AnyRows::Windows(_) => None,
         }
     }
-}
-
-/// Memory that is brought near at each step of depth: the same few instructions whatever there is to fetch.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Evenly {
-    ptr: *const f32,
-    /// Bytes for each step.
-    each: usize,
-}
-
-impl Evenly {
-    /// The line at `ptr` again and again, which must be mapped memory: to look for other memory would take its time.
-    pub(super) fn nothing(ptr: *const f32) -> Evenly {
-        Evenly { ptr, each: 0 }
-    }
-
-    #[inline(always)]
-    pub(super) fn step<S: Simd>(&mut self, s: S) {
-        s.prefetch_l2(self.ptr);
-        self.ptr = self.ptr.wrapping_byte_add(self.each);
+    fn any(&self) -> AnyRows<T> {
+        *self
     }
 }
 
@@ -321,15 +269,15 @@ pub(super) fn parts(taps: usize, groups: usize, most: usize) -> impl Iterator<It
     })
 }
 
-/// Computes a tile of any height up to `S::GEMM_ROWS`, of the columns of a panel, or of the widest tile (of f32, with up to six rows).
+/// Computes rows in tiles of one height, up to `S::GEMM_ROWS`, of the columns of a panel, or of the widest tile (of f32, with up to six rows).
 ///
 /// # Safety
 /// As [`Gemm::run`]; the rows, the columns and the part must be in range and `b` the part's first row of words.
 #[inline(always)]
-pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
+pub(super) unsafe fn tiles_any<S: Simd, R: Rows<Element: Packed>>(
     s: S,
     g: &Gemm<R>,
-    rows: Range<usize>,
+    (rows, height): (Range<usize>, usize),
     columns: Range<usize>,
     b: *const f32,
     part: &Part,
@@ -339,14 +287,21 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
     // Constant conditions: sizes an instruction set never uses are not even compiled for it.
     macro_rules! heights {
         ($v:literal, $t:expr; $($r:literal)*) => {
-            match rows.len() {
-                $($r => if const { $r <= S::GEMM_ROWS } { s.enter(SizedTile::<R, $r, $v>(&mut $t)) },)*
+            match height {
+                $($r => if const { $r <= S::GEMM_ROWS } { s.enter(SizedTiles::<R, $r, $v>(&mut $t)) },)*
                 _ => unreachable!("a tile has at most GEMM_ROWS rows"),
             }
         };
     }
     if const { S::GEMM_VECS == 3 } {
-        let mut t = Tile { g, row: rows.start, col, b, part, ahead };
+        let mut t = Tiles { g, rows, col, b, part, ahead };
+        if const { R::Element::GROUP == 1 || S::BF16_DOT }
+            && height >= FETCH_FROM
+            && let Some(tiles) = MatrixTiles::of(&mut t)
+        {
+            // SAFETY: the caller's promise.
+            return unsafe { tiles.enter(s, height, vecs) };
+        }
         // Elements that are widened as they are loaded are not for speed: one width will do, over the panel's padding.
         if const { R::Element::GROUP > 1 && !S::BF16_DOT } {
             heights!(3, t; 1 2 3 4 5 6 7 8 9)
@@ -359,60 +314,101 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
             }
         }
     } else {
-        for v in 0..vecs {
-            let j = v * LANES;
-            let mut t =
-                Tile { g, row: rows.start, col: col + j, b: b.wrapping_add(j), part, ahead: &mut *ahead };
-            heights!(1, t; 1 2 3 4 5 6);
+        // Rows stay in the first-level cache while all vectors of the panel pass by.
+        for row in rows.step_by(height) {
+            for j in (0..vecs).map(|v| v * LANES) {
+                let (rows, b) = (row..row + height, b.wrapping_add(j));
+                let mut t = Tiles { g, rows, col: col + j, b, part, ahead: &mut *ahead };
+                heights!(1, t; 1 2 3 4 5 6);
+            }
         }
     }
 }
 
-/// What a tile is computed from.
-struct Tile<'a, A: Rows> {
-    g: &'a Gemm<A>,
-    row: usize,
-    col: usize,
-    b: *const f32,
-    part: &'a Part,
-    ahead: &'a mut Prefetch,
+/// What tiles of one height, one below the other, are computed from.
+pub(super) struct Tiles<'a, A: Rows> {
+    pub(super) g: &'a Gemm<A>,
+    pub(super) rows: Range<usize>,
+    pub(super) col: usize,
+    pub(super) b: *const f32,
+    pub(super) part: &'a Part,
+    pub(super) ahead: &'a mut Prefetch,
 }
 
-/// A tile of R rows × V vectors: one function per size, so that each has the registers to itself.
+/// Tiles of R rows × V vectors: one function per size, so that each has the registers to itself. It computes many tiles, because of a shallow
+/// matmul the call would be a tenth.
 ///
 /// Behind a reference: of what is copied, the processor would wait for fields that were just written, one by one, and are read together.
-struct SizedTile<'a, 'b, A: Rows, const R: usize, const V: usize>(&'b mut Tile<'a, A>);
+struct SizedTiles<'a, 'b, A: Rows, const R: usize, const V: usize>(&'b mut Tiles<'a, A>);
 
-impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedTile<'_, '_, A, R, V> {
+impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedTiles<'_, '_, A, R, V> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: `tile_any` was promised a tile in range.
-        unsafe { tile::<S, A, R, V>(s, self.0) }
+        let t = self.0;
+        let (mut ahead, mut row) = (*t.ahead, t.rows.start);
+        let ends = Ends::of(t.g, t.part);
+        while row < t.rows.end {
+            // SAFETY: `tiles_any` was promised tiles in range.
+            unsafe { tile::<S, A, R, V>(s, t, &ends, row, &mut ahead) }
+            row += R;
+        }
+        *t.ahead = ahead;
+    }
+}
+
+/// What the sums of all tiles of a part begin with, and where they go.
+pub(super) struct Ends {
+    /// Sums in f32 that theirs are added to.
+    pub(super) from: Option<(*const f32, usize)>,
+    /// Where sums are stored as they are; elsewhere the epilogue follows.
+    pub(super) to: Option<(*mut f32, usize)>,
+    /// Whether what is written is far away.
+    pub(super) is_far: bool,
+}
+
+impl Ends {
+    #[inline(always)]
+    pub(super) fn of<A: Rows<Element: Packed>>(g: &Gemm<A>, part: &Part) -> Ends {
+        // The sums of a part wait in C.
+        let c = const { A::Element::GROUP == 1 }.then_some((g.c.cast::<f32>(), g.c_stride));
+        let from = match g.wide {
+            Some(wide) => wide.add.then_some((wide.sums, wide.stride)),
+            None => c.filter(|_| !part.first),
+        };
+        let to = match g.wide {
+            Some(wide) => Some((wide.sums, wide.stride)),
+            None => c.filter(|_| !part.last || g.epilogue.is_none()),
+        };
+        let bytes = g.m.saturating_mul(g.c_stride).saturating_mul(size_of::<A::Element>());
+        let is_far = part.last && g.wide.is_none() && bytes > FAR;
+        Ends { from: from.map(|(p, stride)| (p.cast_const(), stride)), to, is_far }
     }
 }
 
 /// Computes R rows × V vectors.
 ///
 /// # Safety
-/// As [`tile_any`].
+/// As [`tiles_any`].
 #[inline(always)]
-unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(s: S, t: &mut Tile<'_, A>) {
-    let (g, row, col, mut b, part) = (t.g, t.row, t.col, t.b, t.part);
-    let ahead = &mut *t.ahead;
-    let mut ahead_here = *ahead;
+unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(
+    s: S,
+    t: &Tiles<'_, A>,
+    ends: &Ends,
+    row: usize,
+    ahead: &mut Prefetch,
+) {
+    let (g, col, mut b, part) = (t.g, t.col, t.b, t.part);
+    let (width, mut ahead_here) = (g.n - col, *ahead);
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
         let lines = g.rows.tile::<R>(row);
-        if part.last && g.wide.is_none() && g.m.saturating_mul(g.c_stride) > FAR / size_of::<A::Element>() {
+        if ends.is_far {
             fetch_result::<S, A::Element, R, V>(s, g.c.wrapping_add(row * g.c_stride + col), g.c_stride);
         }
         let mut start = [[s.zero(); V]; R];
-        if const { A::Element::GROUP == 1 } && !part.first {
-            load_tile(s, &mut start, g.c.add(row * g.c_stride + col).cast(), g.c_stride, g.n - col);
-        }
-        if let Some(wide) = g.wide.filter(|wide| wide.add) {
-            load_tile(s, &mut start, wide.sums.add(row * wide.stride + col), wide.stride, g.n - col);
+        if let Some((sums, stride)) = ends.from {
+            load_tile(s, &mut start, sums.wrapping_add(row * stride + col), stride, width);
         }
         // The sums are an array of their own, touched by constant indices only: that keeps them in registers.
         let mut acc = [[s.zero(); V]; R];
@@ -441,9 +437,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                 let end = (k + GROUP).min(whole);
                 while k < end {
                     if const { R >= FETCH_FROM } {
-                        for v in 0..V {
-                            s.prefetch_l1(b.wrapping_add(AHEAD * PANEL + vector_at(v, far)));
-                        }
+                        fetch_words::<S, V>(s, b, far);
                     }
                     A::Element::multiply(s, &mut acc, &a, at, [b, b.wrapping_add(far)], false);
                     k += 1;
@@ -458,19 +452,10 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
             }
         }
         *ahead = ahead_here;
-        if let Some(wide) = g.wide {
-            let out = wide.sums.add(row * wide.stride + col);
-            each_row!(R, r => {
-                for v in 0..V {
-                    let lanes = lanes_of(v, g.n - col);
-                    s.store_upto(out.wrapping_add(r * wide.stride + v * LANES), lanes, acc[r][v]);
-                }
-            });
-            return;
+        if let Some((sums, stride)) = ends.to {
+            return store_tile(s, &acc, sums.wrapping_add(row * stride + col), stride, width);
         }
-        let none = Epilogue::NONE;
-        let e = if part.last { &g.epilogue } else { &none };
-        let (width, c, stride) = (g.n - col, g.c, g.c_stride);
+        let (e, c, stride) = (&g.epilogue, g.c, g.c_stride);
         // (Elements that are not for speed have tiles of whole panels.)
         if width > (V - 1) * LANES && is_light(e) {
             finish_in_registers(s, e, &acc, c, stride, row, col, width);
@@ -487,35 +472,40 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
     }
 }
 
-/// Results of more bytes are not in the second-level cache when they are written, whatever the processor: lines that are there are not worth asking for.
-const FAR: usize = 2 << 20;
-
-/// Starts moving R rows of V vectors of a result into the first-level cache, before they are computed: what is written to lines that are far away
-/// waits for one after the other.
-#[inline(always)]
-fn fetch_result<S: Simd, O, const R: usize, const V: usize>(s: S, c: *mut O, stride: usize) {
-    for r in 0..R {
-        for at in (0..V * LANES).step_by(64 / size_of::<O>()) {
-            s.prefetch_l1(c.wrapping_add(r * stride + at).cast());
-        }
-    }
-}
-
-/// Tiles of fewer rows wait for memory, not for the second-level cache.
-const FETCH_FROM: usize = 3;
-
-/// Starts moving V vectors of a row of a panel into the first-level cache.
-#[inline(always)]
-pub(super) fn fetch_row<S: Simd, const V: usize>(s: S, row: *const f32) {
-    for v in 0..V {
-        s.prefetch_l1(row.wrapping_add(v * LANES));
-    }
-}
-
 /// Lanes of vector `v` that are columns, when `width` columns are left.
 #[inline(always)]
 pub(super) fn lanes_of(v: usize, width: usize) -> usize {
     width.saturating_sub(v * LANES).min(LANES)
+}
+
+/// Stores sums as they are, where `width` columns are left.
+///
+/// # Safety
+/// So many columns, up to V vectors, must be writable in each row.
+#[inline(always)]
+pub(super) unsafe fn store_tile<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    sums: &[[S::F; V]; R],
+    to: *mut f32,
+    stride: usize,
+    width: usize,
+) {
+    // SAFETY: the caller promises so many writable columns in each row.
+    unsafe {
+        if width >= V * LANES {
+            each_row!(R, r => {
+                for v in 0..V {
+                    s.store(to.wrapping_add(r * stride + v * LANES), sums[r][v]);
+                }
+            });
+        } else {
+            each_row!(R, r => {
+                for v in 0..V {
+                    s.store_upto(to.wrapping_add(r * stride + v * LANES), lanes_of(v, width), sums[r][v]);
+                }
+            });
+        }
+    }
 }
 
 /// The sums of the depths before, which wait in C, where `width` columns are left.

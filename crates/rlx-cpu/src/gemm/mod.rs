@@ -42,12 +42,16 @@ mod fixed_tile;
 mod generic;
 mod integer;
 mod kernel;
+mod matrix_tiles;
 mod packing;
 mod panels;
+mod prefetch;
 mod requantise;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_matrix;
 #[cfg(test)]
 mod tests_short;
 mod tiling;
@@ -78,8 +82,9 @@ use std::ops::Range;
 
 use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
-use kernel::{Prefetch, parts};
+use kernel::parts;
 use panels::{BLOCK_DEPTH, WIDEST_ROWS, tiles_across};
+use prefetch::Prefetch;
 use tiling::Tiling;
 
 /// Floats from the beginning of a cache line on: vectors that are across two lines take twice as long.
@@ -130,6 +135,9 @@ pub struct Wide {
 unsafe impl<R: Rows> Send for Gemm<R> {}
 // SAFETY: as above.
 unsafe impl<R: Rows> Sync for Gemm<R> {}
+
+/// Matmuls that are no deeper have lower tiles: more of one's stores are done while the next is multiplied.
+const LOW: usize = 32;
 
 /// What a matmul prefetches.
 #[derive(Debug, Clone, Copy)]
@@ -191,7 +199,8 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     fn tiling(&self, max_rows: usize) -> Tiling {
         let registers = max_rows > WIDEST_ROWS && const { R::Element::GROUP == 1 };
         let panels = tiles_across(self.n, registers);
-        let rows = if panels == 1 && self.n > PANEL { WIDEST_ROWS } else { max_rows };
+        let is_low = registers && self.depth() <= LOW;
+        let rows = if is_low || panels == 1 && self.n > PANEL { WIDEST_ROWS } else { max_rows };
         Tiling { panels, ..Tiling::new(self.m, self.n, self.depth(), rows, self.tile_sizes) }
     }
 
@@ -341,14 +350,19 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
             let next = b.wrapping_add(len);
             let mut ahead = if part.last { ahead } else { Prefetch::new(next, len) };
             ahead.spread(tiles.len() * part.depth());
-            for tile in tiles.clone() {
-                let mut rows = tiling.tile_rows(tile, g.m);
-                if columns.len() > PANEL && rows.len() > WIDEST_ROWS {
-                    let middle = rows.start + rows.len() / 2;
-                    kernel::tile_any(s, g, rows.start..middle, columns.clone(), b, &part, &mut ahead);
-                    rows.start = middle;
+            for (rows, height) in tiling.runs(tiles.clone(), g.m) {
+                if columns.len() > PANEL && height > WIDEST_ROWS {
+                    // As many tiles of six rows as there are, and one that is lower.
+                    let middle = rows.end - rows.len() % WIDEST_ROWS;
+                    let (most, rest) = (rows.start..middle, middle..rows.end);
+                    let height = rest.len();
+                    kernel::tiles_any(s, g, (most, WIDEST_ROWS), columns.clone(), b, &part, &mut ahead);
+                    if height > 0 {
+                        kernel::tiles_any(s, g, (rest, height), columns.clone(), b, &part, &mut ahead);
+                    }
+                } else {
+                    kernel::tiles_any(s, g, (rows, height), columns.clone(), b, &part, &mut ahead);
                 }
-                kernel::tile_any(s, g, rows, columns.clone(), b, &part, &mut ahead);
             }
             b = next;
         }

@@ -11,8 +11,9 @@ use super::Packed;
 use super::epilogue::{Behind, Bias, Epilogue, SecondPass, binary};
 use super::fixed_tile::{Doubts, FixedTile, Place};
 use super::integer::ByteGemm;
-use super::kernel::{fetch_row, lanes_of};
+use super::kernel::lanes_of;
 use super::panels::{VECTORS, WIDEST, vector_at};
+use super::prefetch::fetch_row;
 use crate::math::{Dequantiser, FixedLinear, FixedSum, Light, Quantiser};
 use crate::simd::{LANES, Simd};
 

@@ -134,6 +134,17 @@ impl Tiling {
         panel * PANEL..end
     }
 
+    /// The rows of some tiles: stretches of tiles of one height, with that height.
+    #[inline(always)]
+    pub(super) fn runs(&self, tiles: Range<usize>, m: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+        // As in `tile_rows`.
+        let (low, extra) = if self.tiles == 1 { (m, 0) } else { (m / self.tiles, m % self.tiles) };
+        let start = |tile: usize| tile * low + tile.min(extra);
+        let middle = start(extra.clamp(tiles.start, tiles.end));
+        let runs = [(start(tiles.start)..middle, low + 1), (middle..start(tiles.end), low)];
+        runs.into_iter().filter(|(rows, _)| !rows.is_empty())
+    }
+
     /// Rows of a tile.
     pub(super) fn tile_rows(&self, tile: usize, m: usize) -> Range<usize> {
         // The first m mod tiles are one row higher.

@@ -13,7 +13,8 @@ use std::ops::Range;
 
 use super::element::Packed;
 use super::epilogue::{Epilogue, Finish};
-use super::kernel::{AHEAD, AnyRows, Part, Prefetch, Rows, Strided, fetch_row, lanes_of, tile_any};
+use super::kernel::{AnyRows, Part, Rows, Strided, lanes_of, tiles_any};
+use super::prefetch::{AHEAD, Prefetch, fetch_row};
 use super::tiling::{TileSizes, Tiling};
 use super::{Ahead, Gemm, Lines, PANEL, Wide, groups};
 use crate::isa::{Isa, Kernel};
@@ -169,7 +170,7 @@ impl<T: Packed> Block<'_, T> {
                 wide: Some(wide),
             };
             let whole = Part { taps: 0..1, k: 0..k, first: true, last: true };
-            tile_any(s, &floats, 0..rows.len(), 0..n, b, &whole, ahead);
+            tiles_any(s, &floats, (0..rows.len(), rows.len()), 0..n, b, &whole, ahead);
             if part.last && g.wide.is_none() {
                 let (c, stride, width) = (g.c, g.c_stride, g.n - col);
                 let (row, rows) = (rows.start, rows.len());
