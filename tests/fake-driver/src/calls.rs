@@ -136,3 +136,10 @@ pub fn enter_device(device: usize) {
 pub fn device() -> usize {
     DEVICE.get()
 }
+
+/// The device of the context that is current in this thread.
+pub fn device_in_use(vendor: Vendor) -> Option<usize> {
+    let mut world = WORLDS[vendor as usize].lock().unwrap_or_else(PoisonError::into_inner);
+    let current = current(vendor, &mut world).ok()?;
+    world.device_of(current)
+}

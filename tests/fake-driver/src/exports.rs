@@ -7,10 +7,10 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use crate::calls::{self, Vendor, counted, current, driver};
-use crate::loaded::Code;
+use crate::loaded::{Code, MAGIC, TARGET, code_of, generation, image};
 use crate::models::{CUDA_MODELS, DECLARED_BYTES, DEVICES, HIP_MODELS, Model};
 use crate::world::{Context, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
-use crate::{calls::initialise, cuda_c, tensor_maps, tiles};
+use crate::{calls::initialise, cuda_c, tensor_maps};
 
 pub type Handle = *mut c_void;
 
@@ -146,31 +146,6 @@ fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u64>> {
     Ok(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect())
 }
 
-/// What a code object begins with.
-const MAGIC: &[u8; 8] = b"RLXFAKE1";
-
-/// Loads a code object of this library's compilers.
-fn image(of: *const c_void) -> Outcome<(String, Code)> {
-    let invalid = |why: &str| Rejected { code: code::INVALID_IMAGE, why: why.into() };
-    // SAFETY: an image begins with eight bytes and its length.
-    let (magic, len) = unsafe { (of.cast::<[u8; 8]>().read(), of.cast::<[u8; 16]>().read()) };
-    if magic != *MAGIC {
-        return Err(invalid("no code object of this compiler"));
-    }
-    let len = u64::from_le_bytes(len[8..].try_into().unwrap_or_default()) as usize;
-    // SAFETY: as many bytes as it says.
-    let source = unsafe { std::slice::from_raw_parts(of.cast::<u8>().add(16), len) };
-    code_of(&String::from_utf8_lossy(source)).map_err(|why| invalid(&why))
-}
-
-/// A function by its name and what it does.
-fn code_of(source: &str) -> cuda_c::Compiled<(String, Code)> {
-    match tiles::compile(source) {
-        Some(function) => function.map(|function| (function.name, Code::Tiles(function.program))),
-        None => cuda_c::compile(source).map(|function| (function.name, Code::Kernel(function.kernel))),
-    }
-}
-
 const NAME: &[u8] = b"RLX's interpreter\0";
 
 fn model(vendor: Vendor, device: usize) -> Model {
@@ -290,8 +265,9 @@ exports! {
     });
     [Cuda cuEventSynchronize, Hip hipEventSynchronize] (event: Handle) |vendor| here(vendor, |context| context.wait_event(id(event)));
     [Cuda cuModuleLoadData, Hip hipModuleLoadData] (to: *mut Handle, from: *const c_void) |vendor| {
+        let device = calls::device_in_use(vendor);
         make(vendor, to, |context, new| {
-            let (name, code) = image(from)?;
+            let (name, code) = image(from, device)?;
             context.add(new, Thing::Module(name, Arc::new(code)));
             Ok(())
         })
@@ -461,8 +437,10 @@ fn compile(vendor: Vendor, of: Handle, options: &[String]) -> Outcome<()> {
     match compiled {
         Ok(()) => {
             program.code = MAGIC.to_vec();
-            program.code.extend((program.source.len() as u64).to_le_bytes());
-            program.code.extend(program.source.as_bytes());
+            let target = options.iter().find_map(|o| o.strip_prefix("--gpu-architecture="));
+            let target = target.map_or(String::new(), |target| format!("{TARGET}{target}\n"));
+            program.code.extend(((target.len() + program.source.len()) as u64).to_le_bytes());
+            program.code.extend(target.bytes().chain(program.source.bytes()));
             Ok(())
         }
         Err(why) => {
@@ -494,13 +472,6 @@ fn preprocessed(vendor: Vendor, source: &str) -> cuda_c::Compiled<Option<String>
         rest = behind;
     }
     Ok((!rest.trim().is_empty()).then(|| rest.to_owned()))
-}
-
-/// The number of NVIDIA's architecture `sm_90`, and whether it has what no later one has: `sm_90a`.
-fn generation(name: &str) -> Option<(u32, bool)> {
-    let number = name.strip_prefix("sm_")?;
-    let own = number.strip_suffix('a');
-    Some((own.unwrap_or(number).parse().ok()?, own.is_some()))
 }
 
 /// Whether the architecture that code is compiled for has the instructions of a tile program.

@@ -3,7 +3,7 @@
 use rlx_tile::Arch;
 
 /// How many there are of each vendor.
-pub const DEVICES: usize = 5;
+pub const DEVICES: usize = 6;
 
 /// A device of a vendor's: major and minor number of what it can do, and the architecture of its matrix units.
 #[derive(Debug, Clone, Copy)]
@@ -23,19 +23,21 @@ const fn model(major: i32, minor: i32, units: Option<Arch>, dynamic: i32) -> Mod
 /// What a launch may give without having been allowed more.
 pub const DECLARED_BYTES: u64 = 48 << 10;
 
-/// Hopper, Ampere, Turing, Pascal, Blackwell.
+/// Hopper, Ampere, Turing, Pascal, and both kinds of Blackwell: of workstations and of data centres.
 pub const CUDA_MODELS: [Model; DEVICES] = [
     model(9, 0, Some(Arch::Sm90a), 227),
     model(8, 0, Some(Arch::Sm80), 163),
     model(7, 5, Some(Arch::Sm75), 64),
     model(6, 1, None, 48),
     model(12, 0, Some(Arch::Sm80), 99),
+    model(10, 0, Some(Arch::Sm80), 227),
 ];
-/// gfx90a, gfx1100, gfx1200, gfx906, gfx942.
+/// gfx90a, gfx1100, gfx1200, gfx906, gfx942, gfx1151.
 pub const HIP_MODELS: [Model; DEVICES] = [
     model(9, 0, Some(Arch::Gfx90a), 64),
     model(11, 0, Some(Arch::Gfx1100), 64),
     model(12, 0, Some(Arch::Gfx1200), 64),
     model(9, 0, None, 64),
     model(9, 4, Some(Arch::Gfx90a), 64),
+    model(11, 5, Some(Arch::Gfx1100), 64),
 ];

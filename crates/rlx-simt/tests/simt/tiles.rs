@@ -19,17 +19,19 @@ use crate::attention::stays_whole;
 use crate::common::{Fake, everything, fake, second_gpu, set_params};
 
 /// The fake GPUs, the architecture of their matrix units, and whether these multiply bf16.
-pub const MODELS: [(Device, usize, Option<&str>, bool); 10] = [
+pub const MODELS: [(Device, usize, Option<&str>, bool); 12] = [
     (Device::Cuda, 0, Some("sm_90a"), true),
     (Device::Cuda, 1, Some("sm_80"), true),
     (Device::Cuda, 2, Some("sm_75"), false),
     (Device::Cuda, 3, None, false),
     (Device::Cuda, 4, Some("sm_80"), true),
+    (Device::Cuda, 5, Some("sm_80"), true),
     (Device::Rocm, 0, Some("gfx90a"), true),
     (Device::Rocm, 1, Some("gfx1100"), true),
     (Device::Rocm, 2, Some("gfx1200"), true),
     (Device::Rocm, 3, None, false),
     (Device::Rocm, 4, Some("gfx90a"), true),
+    (Device::Rocm, 5, Some("gfx1100"), true),
 ];
 
 fn parsed(body: &str) -> Graph {
@@ -109,6 +111,23 @@ fn a_layer_is_one_tile_program_where_there_are_units_for_its_type() {
                 assert_eq!(check(&graph, &rows(&graph, count), &backend), u64::from(on_units));
             }
         }
+    }
+}
+
+/// Blackwell has no `wgmma`: what it runs are programs of sm_80, compiled for its own number (the driver takes machine code of no other
+/// generation); they need nothing that `sm_100a` and `sm_120a` have besides.
+#[test]
+fn blackwell_runs_programs_of_sm_80_compiled_for_its_own_number() {
+    let _alone = second_gpu();
+    for (ordinal, name) in [(4, "sm_120"), (5, "sm_100")] {
+        let backend = fake(Device::Cuda, ordinal);
+        let machine = backend.machine().unwrap();
+        assert!(machine.contains(&format!("({name}, matrix units of sm_80,")), "{machine}");
+        let (graph, options) = (wide(DType::F16, 256), CompileOptions::default());
+        let lir = module(&graph, &backend, &options);
+        let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+        assert!(key.variants.iter().all(|v| v.starts_with("tiles.sm_80.") && !v.contains(".g")), "{key:?}");
+        assert_eq!(check(&graph, &rows(&graph, 150), &backend), 1);
     }
 }
 
