@@ -7,6 +7,7 @@
 //! MLX (`steel/gemm/mma.h`), and no program's text depends on it. `tests/atoms.rs` holds these tables to the formulas written there.
 
 use rlx_ir::DType;
+use serde::{Deserialize, Serialize};
 
 /// Who makes the device, which decides how a program is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,7 +21,7 @@ pub enum Vendor {
 }
 
 /// What the machine code is made for: the least architecture that has the instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Arch {
     /// Turing: `mma.sync` of f16, `ldmatrix`.
     Sm75,

@@ -12,11 +12,13 @@
 //!   let v2 = get m5      the zero point, from g4
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::layout::CHUNK;
 use crate::names::View;
 
 /// How many neighbouring elements of a row share a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Span {
     /// None: each has its own.
     One,
@@ -46,7 +48,7 @@ impl Span {
 }
 
 /// Numbers beside the elements of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beside {
     /// Where they are. Its rows and columns are those of the view that is copied from.
     pub view: View,

@@ -16,6 +16,7 @@
 //! is copied nor what is multiplied meets in a bank. An operand that is stored along its depth is one block of as many such rows as the tile has. A right
 //! operand stored as depth × columns is blocks of 64 rows of the depth, each with 64 columns, one copy each; `wgmma` is told that it is transposed.
 
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 
 use crate::ir::{Counter, Fragment, Index, Program, Stmt};
@@ -41,11 +42,11 @@ pub const ROW_BYTES: u32 = 2 * ROW;
 pub const STAGE_ALIGN: u32 = 8 * ROW_BYTES;
 
 /// A tile of the group level in workgroup memory, by its number in [`Decls::tiles`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GroupTile(pub u32);
 
 /// Barriers, one for each stage, by their number in [`Decls::barriers`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Barrier(pub u32);
 
 /// Part of an operand in workgroup memory, in stages: blocks of rows of 64 elements, one block behind the other.
@@ -58,7 +59,7 @@ pub struct Barrier(pub u32);
 /// // Elements 8 to 15 of row 3 are where chunk 1 ^ 3 would be.
 /// assert_eq!(left.chunk_at(0, 0, 3, 1), 3 * 8 + 2);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupTileDecl {
     /// Blocks.
     pub blocks: u32,
@@ -92,7 +93,7 @@ impl GroupTileDecl {
 }
 
 /// Barriers of a pipeline, one for each stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarrierDecl {
     /// Stages.
     pub stages: u32,
@@ -101,7 +102,7 @@ pub struct BarrierDecl {
 }
 
 /// What programs of the group level declare beside the others.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Decls {
     /// Views that tensor copies copy from.
     pub maps: Vec<MapDecl>,
@@ -112,7 +113,7 @@ pub struct Decls {
 }
 
 /// A statement of the group level. The stage of a tile or barrier is `counter mod stages`, the phase of a barrier `counter / stages`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Group {
     /// Waits until the barrier's phase of this iteration has ended.
     WaitFull(Barrier, Counter),

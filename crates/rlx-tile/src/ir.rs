@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl};
+use serde::{Deserialize, Serialize};
 
 use crate::atom::{Arch, Atom, Loading, QUAD};
 use crate::beside::{Beside, Span};
+use crate::forms;
 use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
 use crate::lookup::Lookup;
@@ -20,7 +22,7 @@ use crate::scalar::Scalar;
 use crate::window::Window;
 
 /// What positions depend on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Coord {
     /// The row of the workgroup's tile in the grid.
     GroupRow,
@@ -37,7 +39,7 @@ pub enum Coord {
 }
 
 /// A row or column: a constant and coordinates times constants.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Index {
     /// What is added.
     pub constant: u32,
@@ -60,7 +62,7 @@ impl Index {
 }
 
 /// Which stage of a tile: `(iteration + ahead) mod stages`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
     /// The loop whose iteration counts; without one, 0.
     pub counter: Option<Counter>,
@@ -74,7 +76,7 @@ impl Stage {
 }
 
 /// A matrix in a buffer; element (row, col) of batch (i, j, …) is at `base + i·batch[0] + j·batch[1] + … + row·row_stride + col·col_stride`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewDecl {
     /// The buffer.
     pub buffer: Buffer,
@@ -102,7 +104,7 @@ pub struct ViewDecl {
 }
 
 /// Matrices beside each other as one view: its row `r` is row `r / count` of matrix `r mod count`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heads {
     /// How many.
     pub count: u32,
@@ -111,9 +113,10 @@ pub struct Heads {
 }
 
 /// A tile in workgroup memory. Its elements have 16 bits, or 32 where it is stored in matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TileDecl {
     /// The type of its elements: f16, bf16 or f32.
+    #[serde(with = "forms::dtype")]
     pub dtype: DType,
     /// Rows.
     pub rows: u32,
@@ -175,7 +178,7 @@ impl TileDecl {
 }
 
 /// What a fragment is in a matrix instruction, or beside one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The left operand: rows × depth.
     Left,
@@ -188,7 +191,7 @@ pub enum Role {
 }
 
 /// Registers of a warp that hold a matrix or a number for each row, spread over the lanes as the program's matrix instruction has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentDecl {
     /// Which operand.
     pub role: Role,
@@ -199,7 +202,7 @@ pub struct FragmentDecl {
 }
 
 /// A copy of part of a view into a stage of a tile, by all lanes of the workgroup. Elements beyond the view become 0.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Copy {
     /// Where from.
     pub from: View,
@@ -218,7 +221,7 @@ pub struct Copy {
 }
 
 /// How numbers become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reduction {
     /// The greatest; a NaN is left aside.
     Max,
@@ -239,7 +242,7 @@ impl Reduction {
 /// A bound on a loop that depends on the row of the workgroup's tile: it goes no further than `⌈rows·(group.row + 1) / heads⌉ + offset`. What is beyond is
 /// of no use to any of the workgroup's rows, as keys are that lie behind all queries of a block in causal attention. Of a loop over a part of something
 /// ([`Size::Part`]) all of this is numbered among the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Below {
     /// Rows of a tile.
     pub rows: u32,
@@ -266,7 +269,7 @@ pub(crate) struct Begin {
 }
 
 /// A statement.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Stmt {
     /// Sets a fragment of sums to 0.
     Zero(Fragment),
@@ -386,13 +389,16 @@ pub enum Stmt {
         /// How much of it an iteration does.
         step: u32,
         /// What is repeated.
+        #[serde(with = "forms::block")]
         body: Vec<Stmt>,
     },
     /// A producer warp and all other warps run lists of their own at the same time; see [`crate::group`].
     Roles {
         /// What lane 0 of the producer does.
+        #[serde(with = "forms::block")]
         producer: Vec<Stmt>,
         /// What all warps of [`Program::warps`] do.
+        #[serde(with = "forms::block")]
         consumers: Vec<Stmt>,
     },
     /// A statement of one of the [`Stmt::Roles`].
@@ -412,12 +418,13 @@ pub enum Stmt {
         /// The tiles of an iteration.
         copies: Vec<Copy>,
         /// What is done with them.
+        #[serde(with = "forms::block")]
         body: Vec<Stmt>,
     },
 }
 
 /// How workgroups divide the result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Rows of the result.
     pub rows: Size,
@@ -433,19 +440,23 @@ pub struct Grid {
 }
 
 /// What one workgroup does.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// A name for people; no part of the hash.
+    #[serde(with = "forms::name")]
     pub name: String,
     /// The least architecture.
     pub arch: Arch,
     /// The type of the operands of matrix instructions.
+    #[serde(with = "forms::dtype")]
     pub dtype: DType,
     /// Rows and columns of warps.
     pub warps: (u32, u32),
     /// The buffers it is bound to.
+    #[serde(with = "forms::buffers")]
     pub buffers: Vec<BufferDecl>,
     /// Names of the uniforms, each an `i32`.
+    #[serde(with = "forms::uniforms")]
     pub uniforms: Vec<String>,
     /// How workgroups divide the result.
     pub grid: Grid,
@@ -458,6 +469,7 @@ pub struct Program {
     /// What the group level has.
     pub group: group::Decls,
     /// What each workgroup runs.
+    #[serde(with = "forms::block")]
     pub body: Vec<Stmt>,
 }
 

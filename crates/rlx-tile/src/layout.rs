@@ -5,13 +5,15 @@
 //! are a whole number of tile rows apart and meet in the same banks. A [`Swizzle`] exchanges the chunks of each row by an exclusive or with
 //! some bits of the row's number, so that 8 chunks of one row and 8 chunks of one column are in different banks, both.
 
+use serde::{Deserialize, Serialize};
+
 /// Elements of a chunk of 16-bit elements, and rows and columns of the matrices that tiles are made of.
 pub const CHUNK: u32 = 8;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u32 = 16;
 
 /// An exclusive or of a chunk's number with bits of its row's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Swizzle {
     /// How many bits.
     pub bits: u32,

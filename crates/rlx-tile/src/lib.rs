@@ -20,6 +20,7 @@
 //! - [`group`]: what sm_90a has above warps: tensor copies, barriers in memory, `wgmma`.
 //! - [`tensor_map`]: what its copies are told of the views that they copy from.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
+//! - [`stored`]: programs as bytes, and back.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
@@ -41,6 +42,7 @@
 pub mod atom;
 pub mod beside;
 pub mod expand;
+mod forms;
 pub mod group;
 pub mod interp;
 pub mod ir;
@@ -50,6 +52,7 @@ mod names;
 pub mod render;
 mod scalar;
 pub mod schedule;
+pub mod stored;
 pub mod tensor_map;
 mod text;
 pub mod verify;

@@ -15,11 +15,12 @@
 //! is the same for all parts.
 
 use rlx_kernel::ir::Buffer;
+use serde::{Deserialize, Serialize};
 
 use crate::names::Size;
 
 /// Where the rows of a view are looked up: see [the module](self). The view's row stride is that within a page, its base that of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
     /// The buffer of the list, of integers of 32 or 64 bits.
     pub list: Buffer,

@@ -1,23 +1,25 @@
 //! What the parts of a program call each other by: numbers of views, tiles, fragments and loops, and sizes.
 
+use serde::{Deserialize, Serialize};
+
 /// A matrix in a buffer, by its number in a program's `views`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View(pub u32);
 
 /// A tile in workgroup memory, by its number in its `tiles`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tile(pub u32);
 
 /// Registers of a warp, by their number in its `fragments`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fragment(pub u32);
 
 /// The number of a loop's iteration, by its number in the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Counter(pub u32);
 
 /// A number that is known when a program is made, or one that each dispatch is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Size {
     /// Known.
     Const(u32),

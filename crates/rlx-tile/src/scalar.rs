@@ -5,7 +5,10 @@ use rlx_kernel::build::Builder;
 use rlx_kernel::emulate::emulate;
 use rlx_kernel::ir::{Buffer, BufferDecl, Inst, Stmt, Ty, Value, Var};
 use rlx_kernel::schedule::{Scheduled, Unscheduled};
+use rlx_kernel::stored::KernelRecord;
 use rlx_kernel::{Kernel, TypeSupport, eval};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Variables of a scalar body that are given and taken: the element, its batch, its row, its column.
 const GIVEN: [Ty; 4] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32];
@@ -17,6 +20,21 @@ pub struct Scalar {
     kernel: Kernel,
     /// How many numbers of the element's row, or beside the element, it is given.
     rows: usize,
+}
+
+impl Serialize for Scalar {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        (KernelRecord::of(&self.kernel), self.rows as u32).serialize(s)
+    }
+}
+
+impl<'d> Deserialize<'d> for Scalar {
+    /// As it is stored: the program's verifier looks at it.
+    fn deserialize<D: Deserializer<'d>>(d: D) -> Result<Self, D::Error> {
+        let (kernel, rows) = <(KernelRecord, u32)>::deserialize(d)?;
+        let kernel = kernel.kernel().map_err(|e| D::Error::custom(e.message()))?;
+        Ok(Scalar { kernel, rows: rows as usize })
+    }
 }
 
 /// Where an element is.

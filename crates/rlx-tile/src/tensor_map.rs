@@ -21,6 +21,7 @@
 //! ```
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::group::ROW;
 use crate::ir::{Program, Size, View, ViewDecl};
@@ -28,14 +29,14 @@ use crate::layout::CHUNK_BYTES;
 use crate::window::{Slide, Window};
 
 /// A tensor map, by its number in a program's maps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Map(pub u32);
 
 /// Dimensions that a map may have: two of the view, and the batch's.
 pub const MOST_DIMS: usize = 5;
 
 /// Boxes of a view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapDecl {
     /// The view: of 16-bit elements, 8 of which are accessed at once.
     pub view: View,

@@ -15,6 +15,8 @@
 //! How a window slides is part of a program, and sizes are uniforms: models have few kinds of windows. Dividing by a uniform is a multiplication by
 //! its inverse, which is made once, and a correction.
 
+use serde::{Deserialize, Serialize};
+
 use crate::names::Size;
 
 /// The most dimensions over which a window slides.
@@ -24,7 +26,7 @@ pub const MOST_AXES: usize = 3;
 pub const MOST_OF_SLIDE: u32 = 1 << 16;
 
 /// How a window slides along one dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Slide {
     /// Elements of the window.
     pub taps: u32,
@@ -37,7 +39,7 @@ pub struct Slide {
 }
 
 /// One dimension over which a window slides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Axis {
     /// How it slides.
     pub slide: Slide,
@@ -50,7 +52,7 @@ pub struct Axis {
 }
 
 /// What a view's rows and columns are: see [the module](self). The view's row stride is that from image to image, its column stride from channel to channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// Columns of one tap.
     pub channels: Size,

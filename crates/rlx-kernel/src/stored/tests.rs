@@ -2,8 +2,11 @@ use rlx_ir::Op;
 use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
 use rlx_opt::{CompileOptions, CompilePipeline, Target};
 
+use super::kernels::Line;
 use super::*;
+use crate::ir::{Access, Ty, Value, Var};
 use crate::render::{WgslOptions, wgsl};
+use crate::verify;
 
 fn target() -> KernelTarget {
     KernelTarget::webgpu("webgpu")

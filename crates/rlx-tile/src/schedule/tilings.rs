@@ -1,12 +1,13 @@
 //! How matmuls and convolutions are divided among workgroups and warps.
 
 use rlx_ir::DType;
+use serde::{Deserialize, Serialize};
 
 use crate::atom::{Arch, Atom, Vendor};
 use crate::group::{GROUP_ROWS, GROUP_WARPS};
 
 /// How a matmul is divided. All tilings of an architecture give the same bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tiling {
     /// Rows, columns and depth of a workgroup's tile.
     pub tile: (u32, u32, u32),
