@@ -28,6 +28,7 @@ pub mod prepared;
 pub mod probe;
 pub mod profile;
 pub mod scratch;
+pub mod seal;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tuning;

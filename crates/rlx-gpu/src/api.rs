@@ -17,6 +17,7 @@ use crate::dispatch::{Bound, Dispatch};
 use crate::health::out_of_memory;
 use crate::open::{Registry, Shared};
 use crate::signal::{block_on, turn};
+use crate::stored::Stores;
 use crate::tiles::MatrixUnits;
 use crate::which::Which;
 
@@ -58,8 +59,8 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     fn shared(&self) -> &Shared<Self>;
 
     /// Whether an executable gives its kernels to be stored, and takes kernels that were.
-    fn stores_kernels(&self) -> bool {
-        false
+    fn stores(&self) -> Stores {
+        Stores::Nothing
     }
 
     /// What compiled code depends on: adapter, driver, compiler.

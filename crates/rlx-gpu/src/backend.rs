@@ -15,10 +15,11 @@ use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
-use crate::device::{KERNELS, KernelDevice, Program, Schedules, program};
+use crate::device::{KernelDevice, Program, Schedules, program};
 use crate::dispatch;
 use crate::few_rows::{self, Fast};
 use crate::open::Transfers;
+use crate::stored::{self, Found};
 use crate::target::GpuTarget;
 use crate::tiles::{self, MatrixUnits, TileLaunches};
 use crate::which::{Lowered, Which};
@@ -199,8 +200,8 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
         let matrix_units = gpu.matrix_units();
         let own = Own { matrix_units, fast: Fast::of(matrix_units, options), blas };
-        match cache.code.iter().find(|part| gpu.stores_kernels() && part.name == KERNELS) {
-            Some(part) => read(gpu, target, lir, &part.bytes, blas),
+        match stored::found(&*gpu, &lir, &cache.code) {
+            Some(found) => read(gpu, target, lir, &found, &own),
             None => make(gpu, target, lir, &cache.tuning, own),
         }
     }
@@ -226,12 +227,12 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
 }
 
 /// Who may do matmuls besides the device's kernels.
-struct Own {
-    matrix_units: Option<MatrixUnits>,
+pub(crate) struct Own {
+    pub matrix_units: Option<MatrixUnits>,
     /// How sums may be divided.
-    fast: Fast,
+    pub fast: Fast,
     /// Whether the vendor's library may.
-    blas: bool,
+    pub blas: bool,
 }
 
 /// Compiles by kernels and tile programs that are made here.
@@ -242,13 +243,28 @@ fn make<G: GpuApi>(
     tuning: &Tuning,
     own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
-    // Who does matmuls does not matter here, but attention is whole only where there are units.
-    let claimed = GpuTarget::new(target.clone(), own.matrix_units, Fast::default(), None);
-    rlx_opt::verify_lir::verify_program(&lir, &claimed)?;
+    verify(&lir, &target, &own)?;
     let started = Instant::now();
+    let (launches, tiles) = scheduled(&lir, &target, tuning, &own)?;
+    let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
+    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
+    let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
+    executable(planned(gpu, target, lir, schedules)?)
+}
+
+/// The kernels and tile programs of a module.
+///
+/// # Errors
+/// A step that nothing does.
+pub(crate) fn scheduled(
+    lir: &LirModule,
+    target: &KernelTarget,
+    tuning: &Tuning,
+    own: &Own,
+) -> Result<(Launches, TileLaunches)> {
     let mut tiles = TileLaunches::default();
-    let launches = Launches::of_some(&lir, &target, &mut |step, init| {
-        let few = if init { Vec::new() } else { own.fast.few_rows(step, &lir, &target)? };
+    let launches = Launches::of_some(lir, target, &mut |step, init| {
+        let few = if init { Vec::new() } else { own.fast.few_rows(step, lir, target)? };
         let few = match few_rows::sole(few) {
             Ok(launch) => {
                 tiles.leave(init);
@@ -256,52 +272,64 @@ fn make<G: GpuApi>(
             }
             Err(few) => few,
         };
-        let (means, division) = ((own.matrix_units, &target), own.fast.division.as_ref());
-        if tiles.take(step, init, &lir, means, (division, few), tuning) {
+        let (means, division) = ((own.matrix_units, target), own.fast.division.as_ref());
+        if tiles.take(step, init, lir, means, (division, few), tuning) {
             return Ok(By::Others);
         }
-        let variant = if init { Ok(0) } else { dispatch::variant(step, &lir, &target, tuning) };
+        let variant = if init { Ok(0) } else { dispatch::variant(step, lir, target, tuning) };
         variant.map(By::Variant)
     })?;
-    let planned = planned(&lir, &tiles, &target)?;
-    let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
-    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
-    let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
-    executable(program(gpu, target, planned, schedules)?.shown_as(lir))
+    Ok((launches, tiles))
 }
 
-/// The module with the scratch memory of its tile programs behind its buffers.
+/// Compiles a module with the scratch memory of its tile programs behind its buffers.
 ///
 /// # Errors
-/// Memory that cannot be planned.
-fn planned(lir: &Arc<LirModule>, tiles: &TileLaunches, target: &KernelTarget) -> Result<Arc<LirModule>> {
-    match &tiles.scratch[..] {
-        [] => Ok(Arc::clone(lir)),
-        scratch => Ok(Arc::new(with_scratch(lir, scratch, target.pool)?)),
-    }
+/// Memory that cannot be planned, and as [`program`].
+fn planned<G: GpuApi>(
+    gpu: Arc<G>,
+    target: KernelTarget,
+    lir: Arc<LirModule>,
+    schedules: Schedules,
+) -> Result<Program<G>> {
+    let run = match &schedules.tiles.scratch[..] {
+        [] => Arc::clone(&lir),
+        scratch => Arc::new(with_scratch(&lir, scratch, target.pool)?),
+    };
+    Ok(program(gpu, target, (Arc::clone(&lir), run), schedules)?.shown_as(lir))
 }
 
-/// Compiles by the kernels that another executable of the module left.
+/// Compiles by what another executable of the module left.
 fn read<G: GpuApi>(
     gpu: Arc<G>,
     target: KernelTarget,
     lir: Arc<LirModule>,
-    kernels: &[u8],
-    blas: bool,
+    found: &Found<'_>,
+    own: &Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
-    rlx_opt::verify_lir::verify_program(&lir, &target)?;
+    verify(&lir, &target, own)?;
     let started = Instant::now();
-    let launches = Launches::from_bytes(kernels, &lir, &target)?;
-    let (count, took) = (launches.kernels.len(), started.elapsed());
-    tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");
-    let schedules = Schedules { launches, tiles: TileLaunches::default(), guarded: true, blas };
-    let program = program(Arc::clone(&gpu), target, lir, schedules).map_err(|e| {
+    let launches = Launches::from_bytes(found.kernels, &lir, &target)?;
+    let tiles = match found.choices {
+        Some(choices) => stored::read(choices, &lir, own.matrix_units, &target)?,
+        None => TileLaunches::default(),
+    };
+    let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
+    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "read kernels");
+    let schedules = Schedules { launches, tiles, guarded: found.guarded, blas: own.blas };
+    let program = planned(Arc::clone(&gpu), target, lir, schedules).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
         let rejected = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
         let message = || format!("stored kernels: {}", e.message());
         if rejected { gpu.error(ErrorKind::Malformed, message()).with_source(e) } else { e }
     })?;
     executable(program)
+}
+
+/// Verifies a module for a device. Who does matmuls does not matter here, but attention is whole only where there are units.
+fn verify(lir: &LirModule, target: &KernelTarget, own: &Own) -> Result<()> {
+    let claimed = GpuTarget::new(target.clone(), own.matrix_units, Fast::default(), None);
+    rlx_opt::verify_lir::verify_program(lir, &claimed)
 }
 
 fn executable<G: GpuApi>(program: Program<G>) -> Result<Box<dyn ExecutableGraph>> {

@@ -20,11 +20,9 @@ use crate::dispatch::{self, Codes, ConstantLayout, ConstantPlace, Dispatches, FA
 use crate::flights::{Fault, Flights, IN_FLIGHT, InitReport};
 use crate::memory::{self, Buffer};
 use crate::sequence::Sequence;
+use crate::stored::Stored;
 use crate::tiles::TileLaunches;
 use crate::timing::Timer;
-
-/// What the stored kernels of an executable are called.
-pub(crate) const KERNELS: &str = "kernels";
 
 /// A step's dispatches.
 pub(crate) type Kernel<G> = Dispatches<Arc<<G as GpuApi>::Code>>;
@@ -36,8 +34,8 @@ pub(crate) type Program<G> = BackendProgram<KernelDevice<G>>;
 pub(crate) struct KernelDevice<G: GpuApi> {
     gpu: Arc<G>,
     target: KernelTarget,
-    /// What the dispatches were made of, where it is to be stored.
-    launches: Option<Arc<Launches>>,
+    /// What the dispatches were made of.
+    stored: Stored,
     constant_pools: Vec<Buffer<G>>,
     constants: Vec<Option<ConstantPlace>>,
     /// What the init program reported after it was left to itself: see `KernelDevice::check_init`.
@@ -74,14 +72,14 @@ impl Schedules {
     }
 }
 
-/// Compiles everything and copies the constants to the device.
+/// Compiles everything and copies the constants to the device: `module` is what was compiled, `lir` what is run, with scratch memory behind its buffers.
 ///
 /// # Errors
 /// A kernel that the driver rejects, memory that cannot be had.
 pub(crate) fn program<G: GpuApi>(
     gpu: Arc<G>,
     target: KernelTarget,
-    lir: Arc<LirModule>,
+    (module, lir): (Arc<LirModule>, Arc<LirModule>),
     schedules: Schedules,
 ) -> Result<Program<G>> {
     let codes = schedules.compile(&*gpu, &lir)?;
@@ -93,12 +91,10 @@ pub(crate) fn program<G: GpuApi>(
     for ((pool, offset, _), bytes) in constants.bytes(&lir) {
         constant_pools[pool].write(&gpu, offset as usize, bytes)?;
     }
-    let (machine, launches) = (gpu.machine(), Arc::new(launches));
-    // What is stored is all of it, and tile programs have no form in bytes, nor have choices between kernels.
-    let stored = (gpu.stores_kernels() && tiles.programs.is_empty() && tiles.joins.is_empty())
-        .then(|| Arc::clone(&launches));
+    let (machine, launches, tiles) = (gpu.machine(), Arc::new(launches), Arc::new(tiles));
+    let stored = Stored { module, launches: Arc::clone(&launches), tiles: Arc::clone(&tiles) };
     let (constants, init_fault) = (constants.places, OnceLock::new());
-    let device = KernelDevice { gpu, target, launches: stored, constant_pools, constants, init_fault };
+    let device = KernelDevice { gpu, target, stored, constant_pools, constants, init_fault };
     // What a fault of a dispatch is reported as: its place among those of the init program, or of the run.
     let mut numbers = [0, 0];
     Program::new(lir, device, &machine, |_, lir, at, step, table| {
@@ -350,8 +346,6 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
     }
 
     fn code(&self) -> Result<Vec<CodePart>> {
-        let part =
-            |launches: &Arc<Launches>| Ok(CodePart { name: KERNELS.to_owned(), bytes: launches.to_bytes()? });
-        self.launches.iter().map(part).collect()
+        self.stored.parts(&*self.gpu)
     }
 }

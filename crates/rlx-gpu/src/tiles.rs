@@ -103,8 +103,8 @@ pub struct TileLaunches {
     /// What divided steps of the run need.
     pub scratch: Vec<Scratch>,
     places: HashMap<KernelHash, usize>,
-    init: Vec<StepTiles>,
-    run: Vec<StepTiles>,
+    pub(crate) init: Vec<StepTiles>,
+    pub(crate) run: Vec<StepTiles>,
 }
 
 impl TileLaunches {
@@ -146,6 +146,11 @@ impl TileLaunches {
         if init { self.init.push(tiles) } else { self.run.push(tiles) }
     }
 
+    /// Whether every step has its usual kernels alone.
+    pub fn is_plain(&self) -> bool {
+        self.init.iter().chain(&self.run).all(|step| step.is_empty() && step.checks.is_empty())
+    }
+
     /// The programs of a step.
     pub fn of(&self, init: bool, index: usize) -> Option<&StepTiles> {
         if init { self.init.get(index) } else { self.run.get(index) }
@@ -182,14 +187,19 @@ impl TileLaunches {
         (at, StepLaunch { program: Arc::clone(&self.programs[at].1), ..launch })
     }
 
-    /// The next step of the run is divided, by one of these.
-    fn parts(&mut self, launches: Vec<PartsLaunch>) -> Vec<StepParts> {
-        // All need as much scratch memory, and one is run.
+    /// The number of the scratch memory of the next step of the run, where it is divided: all that may divide it need as much, and one is run.
+    pub(crate) fn scratch_of(&mut self, divided: Option<&PartsLaunch>) -> usize {
         let scratch = self.scratch.len();
-        if let Some(PartsLaunch { scratch: elements, .. }) = launches.first() {
+        if let Some(PartsLaunch { scratch: elements, .. }) = divided {
             let (step, dtype, elements) = (self.run.len(), DType::F32, *elements);
             self.scratch.push(Scratch { step, dtype, elements });
         }
+        scratch
+    }
+
+    /// The next step of the run is divided, by one of these.
+    fn parts(&mut self, launches: Vec<PartsLaunch>) -> Vec<StepParts> {
+        let scratch = self.scratch_of(launches.first());
         launches.into_iter().map(|launch| self.part(launch, scratch)).collect()
     }
 
@@ -220,7 +230,7 @@ impl TileLaunches {
 }
 
 /// Whether a device of these limits runs a program.
-fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
+pub(crate) fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
     let shared = usize::try_from(program.shared_bytes()).unwrap_or(usize::MAX);
     let most = if program.dynamic_bytes() > 0 { units.dynamic_bytes } else { limits.max_shared_bytes };
     program.buffers.len() <= limits.max_bindings

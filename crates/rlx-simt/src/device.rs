@@ -1,7 +1,9 @@
 //! The device as the runtime uses it: see [`GpuApi`].
 
 use rlx_driver::Device;
-use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, MatrixUnits, Registry, Shared, Submission, Usage};
+use rlx_gpu::{
+    Back, Bindings, GpuApi, Job, Limits, MatrixUnits, Registry, Shared, Stores, Submission, Usage,
+};
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
@@ -38,6 +40,11 @@ impl GpuApi for Gpu {
 
     fn shared(&self) -> &Shared<Gpu> {
         &self.shared
+    }
+
+    /// Buffers have no lengths: nothing would keep a stranger's kernels within them.
+    fn stores(&self) -> Stores {
+        Stores::Sealed
     }
 
     fn machine(&self) -> String {

@@ -23,6 +23,13 @@ pub struct Image {
     is_kept: bool,
 }
 
+/// A text without what stands between `/*` and `*/`.
+fn without_comments(text: &str) -> String {
+    let mut parts = text.split("/*");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once("*/").map_or("", |(_, rest)| rest))
+}
+
 impl Gpu {
     /// The code object of a kernel: what is kept of it, or what the compiler makes.
     ///
@@ -36,9 +43,10 @@ impl Gpu {
             (Source::Tiles(program), _) => rlx_tile::render::source(program, ENTRY)?,
         };
         let options = compile::options(libraries.vendor, &self.architecture);
-        // By all that the compiler is given; what it is itself, the folder says.
+        // By all that the compiler is given but the names of buffers, which stored kernels do not have; what it is itself, the folder says.
+        let unnamed = without_comments(&source);
         let name =
-            hash_of([source.as_str()].into_iter().chain(options.iter().map(String::as_str))).to_string();
+            hash_of([unnamed.as_str()].into_iter().chain(options.iter().map(String::as_str))).to_string();
         let kept = self.kept.as_ref().and_then(|kept| kept.load(&name));
         let is_kept = kept.is_some();
         let mut image = Image { name, source, options, is_kept, bytes: kept.unwrap_or_default() };

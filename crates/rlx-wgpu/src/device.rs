@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Signal, Submission, Usage, Which};
+use rlx_gpu::{
+    Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Signal, Stores, Submission, Usage, Which,
+};
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
@@ -44,8 +46,8 @@ impl GpuApi for Gpu {
     }
 
     /// Metal gets kernels in its own language as they are, and its buffers have no lengths: nothing would keep kernels from a file within them.
-    fn stores_kernels(&self) -> bool {
-        self.language == Language::Wgsl
+    fn stores(&self) -> Stores {
+        if self.language == Language::Wgsl { Stores::Guarded } else { Stores::Nothing }
     }
 
     fn machine(&self) -> String {

@@ -22,6 +22,7 @@ mod pages;
 mod parts;
 mod prologues;
 mod rejections;
+mod stored;
 mod threads;
 mod tiles;
 mod timing;
