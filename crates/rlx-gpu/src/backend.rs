@@ -314,7 +314,8 @@ fn read<G: GpuApi>(
         Some(choices) => stored::read(choices, &lir, own.matrix_units, &target)?,
         None => TileLaunches::default(),
     };
-    let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
+    let (count, programs, took) =
+        (launches.kernels.len(), tiles.programs.len(), found.took + started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "read kernels");
     let schedules = Schedules { launches, tiles, guarded: found.guarded, blas: own.blas };
     let program = planned(Arc::clone(&gpu), target, lir, schedules).map_err(|e| {

@@ -11,9 +11,11 @@
 mod records;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rlx_backend::CodePart;
 use rlx_backend::seal::Seal;
+use rlx_ir::clock::Instant;
 use rlx_ir::{LirModule, Result};
 use rlx_kernel::Launches;
 
@@ -83,15 +85,19 @@ pub(crate) struct Found<'b> {
     pub choices: Option<&'b [u8]>,
     /// Whether it may be anyone's.
     pub guarded: bool,
+    /// How long it took to open.
+    pub took: Duration,
 }
 
 /// What there is for the device to read; nothing where kernels are to be made.
 pub(crate) fn found<'b, G: GpuApi>(gpu: &G, lir: &LirModule, code: &'b [CodePart]) -> Option<Found<'b>> {
     let bytes = |name: &str| code.iter().find(|part| part.name == name).map(|part| &part.bytes[..]);
-    let kernels = bytes(KERNELS)?;
+    let (kernels, since) = (bytes(KERNELS)?, Instant::now());
     match gpu.stores() {
         Stores::Nothing => None,
-        Stores::Guarded => Some(Found { kernels, choices: bytes(CHOICES), guarded: true }),
+        Stores::Guarded => {
+            Some(Found { kernels, choices: bytes(CHOICES), guarded: true, took: since.elapsed() })
+        }
         Stores::Sealed => {
             let seal =
                 Seal::own().map_err(|e| tracing::warn!(error = %e, "stored kernels are not used")).ok()?;
@@ -101,7 +107,12 @@ pub(crate) fn found<'b, G: GpuApi>(gpu: &G, lir: &LirModule, code: &'b [CodePart
             if found.is_none() {
                 tracing::warn!(module = %lir.name, device = %gpu.name(), "stored kernels are not as this user left them: they are made again");
             }
-            found.map(|(kernels, choices)| Found { kernels, choices: Some(choices), guarded: false })
+            found.map(|(kernels, choices)| Found {
+                kernels,
+                choices: Some(choices),
+                guarded: false,
+                took: since.elapsed(),
+            })
         }
     }
 }

@@ -100,3 +100,31 @@ impl Gpu {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rlx_ir::DType;
+    use rlx_kernel::build::Builder;
+    use rlx_kernel::ir::{Access, Inst};
+    use rlx_kernel::stored::KernelRecord;
+
+    use super::*;
+
+    /// So what the compiler made of a kernel is found for the stored one, too.
+    #[test]
+    fn a_stored_kernel_has_the_text_of_its_own_but_for_names() {
+        let mut b = Builder::new("copy", 64);
+        let (x, y) = (b.buffer("x", DType::F16, Access::Read), b.buffer("y", DType::F16, Access::Write));
+        let at = b.inst(Inst::LocalId);
+        let value = b.load(x, at);
+        b.store(y, at, value);
+        let own = b.finish();
+        let stored = KernelRecord::of(&own).kernel().unwrap();
+        for text in [render::cuda, render::hip] {
+            let [own, stored] = [&own, &stored].map(|kernel| text(kernel, ENTRY).unwrap());
+            assert_ne!(own, stored);
+            assert_eq!(without_comments(&own), without_comments(&stored));
+        }
+        assert_eq!(without_comments("a /* b */ c /* d */ e /"), "a  c  e /");
+    }
+}

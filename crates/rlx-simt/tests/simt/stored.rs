@@ -4,15 +4,20 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
+use rlx_artifact::{Artefact, ArtefactTarget, Digest, EncodedModule, NewFile};
+use rlx_backend::testing::run;
+use rlx_backend::tuning::Tuning;
 use rlx_backend::{Backend, CodePart, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
     AttentionShape, Gen, random_attention, random_bindings, random_conv, random_paged_attention,
 };
-use rlx_ir::{DType, DimBinding, Graph, LirModule, sym};
-use rlx_opt::{CompileOptions, Numerics};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, Progress, sym};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
+use rlx_opt::{CompileOptions, Numerics, Precision};
 use rlx_simt::SimtBackend;
+use rlx_testdata::models::model;
 use tracing::field::{Field, Visit};
 
 use crate::common::{everything, fake, second_gpu};
@@ -195,4 +200,79 @@ fn what_this_user_did_not_leave_so_is_made_again() {
     let unknown = vec![CodePart { name: "something".to_owned(), bytes: vec![1, 2] }];
     assert_eq!(by(&backend, &lir, &options, unknown).1, How::Made);
     assert_eq!(by(&backend, &lir, &options, code).1, How::Read);
+}
+
+/// A file with a module and code, as a cache has it.
+fn write(lir: &LirModule, backend: &SimtBackend, code: Vec<CodePart>, path: &std::path::Path) {
+    let target = ArtefactTarget {
+        device: backend.name().to_owned(),
+        machine: backend.machine().unwrap(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        precision: "f16".to_owned(),
+        options: String::new(),
+    };
+    let (module, tuning) = (EncodedModule::of(lir).unwrap(), Tuning::default());
+    let file = NewFile::of_module(target, "model", Digest::default(), module, &tuning);
+    NewFile { code, ..file }.write(path, &Progress::none(), &|| Ok(())).unwrap();
+}
+
+/// The outputs of a model's smallest golden.
+fn answer(exec: &mut dyn ExecutableGraph, imported: &Imported, inputs: &Bindings) -> Vec<Vec<u8>> {
+    let names: Vec<String> = exec.lir().params.iter().map(|slot| slot.name.clone()).collect();
+    for (i, name) in names.iter().enumerate() {
+        exec.set_param(i, Arc::clone(imported.weights.get(name).unwrap())).unwrap();
+    }
+    run(exec, inputs).unwrap()
+}
+
+#[test]
+fn artefacts_of_models_are_loaded_with_their_programs() {
+    let _alone = second_gpu();
+    let path = std::env::temp_dir().join(format!("rlx-stored-{}.rlx", std::process::id()));
+    for (name, least, ordinal) in [("mlp", 1, 1), ("bert_dynamic", 4, 1), ("bert_dynamic", 4, 0)] {
+        let backend = fake(Device::Cuda, ordinal);
+        let case = model(name);
+        let Some(file) = case.graph_file() else {
+            println!("@skip 1 {name} is not here");
+            continue;
+        };
+        let imported = import(&OnnxFile::open(&file).unwrap(), &ImportOptions::default()).unwrap();
+        let positions = |dims: &[(String, usize)]| dims.iter().map(|(_, n)| n).product::<usize>();
+        let golden = case.goldens.iter().min_by_key(|golden| positions(&golden.dims)).unwrap();
+        let mut inputs = Bindings::default();
+        for (name, value) in golden.read().0 {
+            inputs.set_input(name, value.value());
+        }
+        let options = CompileOptions { precision: Precision::F16, ..fast() };
+        let lir = module(&imported.graph, &backend, &options);
+        let (mut own, ..) = by(&backend, &lir, &options, Vec::new());
+        let code = own.code().unwrap();
+        write(&lir, &backend, code.clone(), &path);
+        let artefact = Artefact::open(&path).unwrap();
+        let (loaded, found) = (Arc::new(artefact.lir().unwrap()), artefact.compile_cache().unwrap().code);
+        assert_eq!(found, code);
+        let (mut exec, how, said) = by(&backend, &loaded, &options, found);
+        assert_eq!(how, How::Read, "{said}");
+        let programs = said.lines().find_map(|line| line.strip_prefix("programs ")).unwrap();
+        assert!(programs.parse::<usize>().unwrap() >= least, "{name}: {programs} programs");
+        let want = answer(&mut *own, &imported, &inputs);
+        assert!(answer(&mut *exec, &imported, &inputs) == want, "{name}");
+        // Where a file was damaged, its own hash says so.
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() - code[1].bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let damaged = Artefact::open(&path).and_then(|artefact| artefact.compile_cache());
+        assert_eq!(damaged.unwrap_err().kind(), ErrorKind::Malformed);
+        // Where that was made right, the seal does.
+        let mut changed = code;
+        let middle = changed[1].bytes.len() / 2;
+        changed[1].bytes[middle] ^= 1;
+        write(&lir, &backend, changed, &path);
+        let found = Artefact::open(&path).unwrap().compile_cache().unwrap().code;
+        let (mut exec, how, said) = by(&backend, &loaded, &options, found);
+        assert_eq!(how, How::MadeAgain, "{said}");
+        assert!(answer(&mut *exec, &imported, &inputs) == want, "{name}");
+    }
+    let _ = std::fs::remove_file(path);
 }
