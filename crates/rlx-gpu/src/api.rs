@@ -17,7 +17,6 @@ use crate::dispatch::{Bound, Dispatch};
 use crate::health::out_of_memory;
 use crate::open::{Registry, Shared};
 use crate::signal::{block_on, turn};
-use crate::stored::Stores;
 use crate::tiles::MatrixUnits;
 use crate::which::Which;
 
@@ -483,4 +482,15 @@ pub struct Arrival<G: GpuApi> {
     pub bytes: usize,
     /// Where they go: a multiple of eight.
     pub at: usize,
+}
+
+/// What a device does with code of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// It gives none, and takes none.
+    Nothing,
+    /// It takes anyone's: every access is looked at on the device ([`Job::guarded`]).
+    Guarded,
+    /// It takes what this user's RLX left ([`rlx_backend::seal`]), and runs it as its own. For nobody else's would it have to look at every access.
+    Sealed,
 }

@@ -45,15 +45,15 @@ pub mod open;
 mod producers;
 mod sequence;
 pub mod signal;
-pub mod stored;
+mod stored;
 mod target;
 pub mod tiles;
 mod timing;
 pub mod which;
 
 pub use api::{
-    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, PlacedMap, Source, Submission,
-    Times, Usage,
+    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, PlacedMap, Source, Stores,
+    Submission, Times, Usage,
 };
 pub use backend::GpuBackend;
 pub use few_rows::Fast;
@@ -61,6 +61,5 @@ pub use health::{Health, out_of_memory};
 pub use memory::Buffer;
 pub use open::{Registry, Shared, Transfers};
 pub use signal::{Signal, block_on, locked, set_turn};
-pub use stored::Stores;
 pub use tiles::MatrixUnits;
 pub use which::{Lowered, Which};

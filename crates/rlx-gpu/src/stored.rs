@@ -19,7 +19,7 @@ use rlx_ir::clock::Instant;
 use rlx_ir::{LirModule, Result};
 use rlx_kernel::Launches;
 
-use crate::api::GpuApi;
+use crate::api::{GpuApi, Stores};
 use crate::tiles::TileLaunches;
 
 pub(crate) use records::read;
@@ -28,17 +28,6 @@ pub(crate) use records::read;
 const KERNELS: &str = "kernels";
 /// The same of tile programs, and of what runs choose between.
 const CHOICES: &str = "choices";
-
-/// What a device does with code of files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stores {
-    /// It gives none, and takes none.
-    Nothing,
-    /// It takes anyone's: every access is looked at on the device ([`Job::guarded`](crate::Job::guarded)).
-    Guarded,
-    /// It takes what this user's RLX left ([`rlx_backend::seal`]), and runs it as its own. For nobody else's would it have to look at every access.
-    Sealed,
-}
 
 /// What an executable was made of.
 pub(crate) struct Stored {

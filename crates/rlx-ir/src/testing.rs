@@ -36,7 +36,7 @@ pub use graphs::{
 };
 pub use matmuls::random_matmul;
 pub use mismatch::{hollow_case, mismatched, mismatched_case};
-pub use modules::damaged_module;
+pub use modules::{damaged_bytes, damaged_module};
 pub use numerics::{
     random_masked_attention, random_masked_rows, random_rounding_graph, random_scale_from_body,
 };

@@ -11,7 +11,7 @@ use common::attention_parts::Divided;
 use common::convs::ConvCase;
 use common::prologue::PrologueCase;
 use rlx_ir::ErrorKind;
-use rlx_ir::testing::Gen;
+use rlx_ir::testing::{Gen, damaged_bytes};
 use rlx_tile::atom::Vendor;
 use rlx_tile::ir::Stmt;
 use rlx_tile::render::source;
@@ -21,7 +21,7 @@ use rlx_tile::{Arch, Program};
 
 /// Random programs of each family.
 const CASES: u64 = 60;
-const DAMAGES: u64 = 2000;
+const DAMAGES: usize = 2000;
 
 /// Random matmuls (whole and in parts, with prologues and epilogues), convolutions, and attentions with windows, in parts and on pages.
 fn random(seed: u64) -> Vec<Program> {
@@ -100,15 +100,8 @@ fn damaged_bytes_are_rejected_or_keep_every_rule() {
     let (all, mut g) = (families(), Gen::new(77));
     let (mut kept, mut rejected) = (0, 0);
     for at in 0..DAMAGES {
-        let mut changed = bytes(&all[g.size(0..=all.len() - 1)]);
-        let place = g.size(0..=changed.len() - 1);
-        match at % 5 {
-            0 => changed.truncate(place),
-            1 => changed[place] ^= 1 << g.size(0..=7),
-            2 => changed[place] = changed[place].wrapping_add(1),
-            3 => changed[place] = g.size(0..=255) as u8,
-            _ => changed.insert(place, g.size(0..=255) as u8),
-        }
+        let stored = bytes(&all[g.size(0..=all.len() - 1)]);
+        let changed = damaged_bytes(&stored, at, &mut g);
         match read(&changed) {
             Ok(program) => {
                 kept += 1;

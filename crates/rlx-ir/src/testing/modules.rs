@@ -232,3 +232,16 @@ fn change_plan(module: &mut LirModule, g: &mut Gen) {
         }
     }
 }
+
+/// Bytes of a file with a change in a random place, of four kinds in turn: cut off, with another bit, with another number, with a byte too many.
+pub fn damaged_bytes(bytes: &[u8], round: usize, g: &mut Gen) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    let place = g.size(0..=bytes.len() - 1);
+    match round % 4 {
+        0 => changed.truncate(place),
+        1 => changed[place] ^= 1 << g.size(0..=7),
+        2 => changed[place] = changed[place].wrapping_add(1),
+        _ => changed.insert(place, g.size(0..=255) as u8),
+    }
+    changed
+}

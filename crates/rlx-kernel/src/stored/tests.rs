@@ -1,5 +1,5 @@
-use rlx_ir::Op;
-use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{Gen, damaged_bytes, random_graph, random_symbolic_graph};
+use rlx_ir::{DType, Op};
 use rlx_opt::{CompileOptions, CompilePipeline, Target};
 
 use super::kernels::Line;
@@ -71,14 +71,7 @@ fn damaged_launches_are_errors_or_keep_every_rule() {
     for module in modules().take(20) {
         let bytes = Launches::of(&module, &target(), &|_| Ok(0)).unwrap().to_bytes().unwrap();
         for at in 0..100 {
-            let mut changed = bytes.clone();
-            let place = g.size(0..=bytes.len() - 1);
-            match at % 4 {
-                0 => changed.truncate(place),
-                1 => changed[place] ^= 1 << g.size(0..=7),
-                2 => changed[place] = changed[place].wrapping_add(1),
-                _ => changed.insert(place, g.size(0..=255) as u8),
-            }
+            let changed = damaged_bytes(&bytes, at, &mut g);
             match Launches::from_bytes(&changed, &module, &target()) {
                 Ok(launches) => {
                     kept += 1;

@@ -11,7 +11,8 @@ use rlx_backend::{Backend, CodePart, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
-    AttentionShape, Gen, random_attention, random_bindings, random_conv, random_paged_attention,
+    AttentionShape, Gen, damaged_bytes, random_attention, random_bindings, random_conv,
+    random_paged_attention,
 };
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, Progress, sym};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
@@ -178,13 +179,8 @@ fn what_this_user_did_not_leave_so_is_made_again() {
     let mut g = Gen::new(3);
     for at in 0..200 {
         let mut changed = code.clone();
-        let bytes = &mut changed[at % 2].bytes;
-        let place = g.size(0..=bytes.len() - 1);
-        match at % 3 {
-            0 => bytes.truncate(place),
-            1 => bytes[place] ^= 1 << g.size(0..=7),
-            _ => bytes.insert(place, g.size(0..=255) as u8),
-        }
+        let bytes = &mut changed[at / 4 % 2].bytes;
+        *bytes = damaged_bytes(bytes, at, &mut g);
         again(changed, &format!("change {at}"));
     }
     again(vec![code[0].clone()], "choices are missing");
