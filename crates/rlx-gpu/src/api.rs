@@ -491,6 +491,6 @@ pub enum Stores {
     Nothing,
     /// It takes anyone's: every access is looked at on the device ([`Job::guarded`]).
     Guarded,
-    /// It takes what this user's RLX left ([`rlx_backend::seal`]), and runs it as its own. For nobody else's would it have to look at every access.
+    /// It takes what this user's RLX left ([`rlx_backend::seal`]), and runs it as its own: nothing on the device would keep a stranger's within its buffers.
     Sealed,
 }

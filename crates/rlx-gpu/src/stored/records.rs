@@ -143,6 +143,9 @@ pub(crate) fn read(
             if init && !divided.is_empty() {
                 return Err(malformed("a step of the init program that is divided"));
             }
+            if divided.iter().any(|of| of.launch.scratch != divided[0].launch.scratch) {
+                return Err(malformed("parts of a step that need other scratch memory"));
+            }
             let scratch = tiles.scratch_of(divided.first().map(|of| &of.launch));
             of.parts = divided.into_iter().map(|of| StepParts { scratch, ..of }).collect();
             if init { tiles.init.push(of) } else { tiles.run.push(of) }

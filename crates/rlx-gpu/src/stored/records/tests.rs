@@ -153,6 +153,7 @@ fn what_breaks_a_rule_is_rejected_by_name() {
     rejected(&|r| r.run[at].whole[0].dispatch.bindings[0] = None, "scratch memory is");
     rejected(&|r| r.run[at].parts[0].join.bindings.swap(0, 1), "elements");
     rejected(&|r| r.run[at].parts[0].parts.bindings[0] = None, "scratch memory is");
+    rejected(&|r| r.run[at].parts[1].scratch = r.run[at].parts[1].rows, "other scratch memory");
     rejected(&|r| r.run[at].whole[0].tiling.tile.0 = 0, "a tiling of nothing");
     rejected(&|r| r.extents[0] = "strange + 1".to_owned(), "symbol");
     // Another architecture, or a device with less.
