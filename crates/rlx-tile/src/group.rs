@@ -156,6 +156,18 @@ pub enum Group {
         /// The iteration.
         counter: Counter,
     },
+    /// Begins `sum += left · right` over the depth of a stage, with the left operand in registers, which stay as they are until it is done: each warp
+    /// has that of its own sums. The right tile's rows run along the depth.
+    MmaLeft {
+        /// The sums of a warp: 16 rows.
+        sum: Fragment,
+        /// The left operand of a warp, as deep as the tile has rows.
+        left: Fragment,
+        /// The right operand, all of it.
+        right: GroupTile,
+        /// The iteration.
+        counter: Counter,
+    },
     /// The multiplications since the last of these are a group.
     Commit,
     /// Waits until all but the last so many groups are done: sums are there, tiles are no longer read.
@@ -178,6 +190,9 @@ impl Display for Group {
             Group::Mma { sum, left, row, right, depth_rows, counter } => {
                 let (c, order) = (counter.0, if *depth_rows { " depth.rows" } else { "" });
                 write!(f, "mma.group f{} += s{}[c{c}][{row}] s{}[c{c}]{order}", sum.0, left.0, right.0)
+            }
+            Group::MmaLeft { sum, left, right, counter } => {
+                write!(f, "mma.group f{} += f{} s{}[c{}] depth.rows", sum.0, left.0, right.0, counter.0)
             }
             Group::Commit => f.write_str("commit.mma"),
             Group::WaitMma(n) => write!(f, "wait.mma {n}"),

@@ -11,7 +11,7 @@ pub struct View(pub u32);
 pub struct Tile(pub u32);
 
 /// Registers of a warp, by their number in its `fragments`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fragment(pub u32);
 
 /// The number of a loop's iteration, by its number in the program.

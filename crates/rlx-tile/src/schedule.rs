@@ -2,8 +2,10 @@
 
 mod attention;
 mod attention_bodies;
+mod attention_groups;
 mod attention_join;
 mod attention_pages;
+mod attention_softmax;
 mod attention_tilings;
 mod attention_uniforms;
 mod conv;
@@ -23,6 +25,7 @@ mod suited;
 mod tilings;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask, attention};
+pub use attention_groups::{attention_group_tilings, attention_groups};
 pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_pages::{List, Pages};
 pub use attention_tilings::{AttentionTiling, attention_tilings};

@@ -262,6 +262,22 @@ fn nvrtc_of_attention_for_sm_80_means_what_is_interpreted() {
     random_attentions_run(Arch::Sm80);
 }
 
+#[test]
+fn nvrtc_of_attention_for_sm_90a_means_what_is_interpreted() {
+    let cases: Vec<(AttentionCase, Program)> = (0..CASES)
+        .map(|seed| {
+            let case = AttentionCase::random_of_groups(&mut Gen::new(5800 + seed));
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(Arch::Sm90a, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        check_attention(case, program, &ptx);
+    }
+}
+
 /// A causal attention of two blocks of queries, of which the second has keys at its edge.
 fn small_attention() -> (AttentionCase, Program, PathBuf) {
     let shape = AttentionShape {
@@ -273,7 +289,7 @@ fn small_attention() -> (AttentionCase, Program, PathBuf) {
         head_dim: 16,
         value_dim: 16,
     };
-    let tiling = AttentionTiling { queries: 16, keys: 16, warps: (1, 1), stages: 2 };
+    let tiling = AttentionTiling { queries: 16, keys: 16, warps: (1, 1), stages: 2, groups: false };
     let mut g = Gen::new(7);
     let mut case = AttentionCase::of(&mut g, Arch::Sm80, (DType::BF16, tiling), shape, MaskKind::Causal);
     case.what.vectors = [8, 8, 8, 2];

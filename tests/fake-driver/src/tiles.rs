@@ -96,6 +96,10 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
     };
     let number_of = |word: &str, mark: char| number(word.trim_start_matches(mark));
     let (below, beside) = warps.split_once('x').unwrap_or((warps, "1"));
+    let below = match below.strip_prefix('g') {
+        Some(groups) => number(groups)?.saturating_mul(GROUP_WARPS),
+        None => number_of(below, 'w')?,
+    };
     let (head_dim, rest) = sizes.split_once('x').ok_or("heads without sizes")?;
     let (value_dim, groups) = rest.split_once('x').unwrap_or((rest, "1"));
     let mut vectors = [1; 4];
@@ -128,8 +132,9 @@ fn attention_of(lines: &[&str]) -> Compiled<Option<Program>> {
     let tiling = AttentionTiling {
         queries: number_of(queries, 'q')?,
         keys: number_of(keys, 'k')?,
-        warps: (number_of(below, 'w')?, number(beside)?),
+        warps: (below, number(beside)?),
         stages: number_of(stages, 's')?,
+        groups: warps.starts_with('g'),
     };
     attention(arch, &what, &tiling).map(Some).map_err(said)
 }
@@ -504,6 +509,20 @@ mod tests {
                 let program = attention(arch, &what, &tiling).unwrap();
                 let read = compile(&render::source(&program, "k").unwrap()).unwrap().unwrap();
                 assert!(read.program == program, "{} {}", arch.name(), tiling.name());
+            }
+        }
+    }
+
+    #[test]
+    fn attentions_of_the_group_level_are_read_back_and_every_line_counts() {
+        for head in [64, 128, 256] {
+            for tiling in rlx_tile::schedule::attention_group_tilings(head) {
+                let what = Attention { mask: Mask::Causal, ..Attention::new(DType::BF16, head) };
+                let program = attention(Arch::Sm90a, &what, &tiling).unwrap();
+                every_line_counts(
+                    &program,
+                    &[("box [", "box [1"), (".g", ".w"), ("causal", "all"), ("Map a2", "Map a3")],
+                );
             }
         }
     }

@@ -42,12 +42,21 @@ pub enum GroupOp {
 pub struct Multiply {
     pub half: Half,
     pub d: Vec<Reg>,
-    pub a: Operand,
+    pub a: Left,
     pub b: Operand,
     /// Neighbours of the right operand are along the columns, not the depth.
     pub columns: bool,
     /// Whether it adds to the sums; if not, it sets them.
     pub add: Operand,
+}
+
+/// The left operand of a multiplication.
+#[derive(Debug, Clone)]
+pub enum Left {
+    /// A matrix descriptor.
+    Memory(Operand),
+    /// The registers of each lane; they may not change until the multiplication is done.
+    Registers(Vec<Reg>),
 }
 
 impl GroupOp {
@@ -79,7 +88,14 @@ impl GroupOp {
                 operands(offsets);
             }
             GroupOp::PrefetchMap { map: at } | GroupOp::Prefetch { at } => operands(&[at.base]),
-            GroupOp::Multiply(m) => operands(&[m.a, m.b, m.add]),
+            GroupOp::Multiply(m) => {
+                operands(&[m.b, m.add]);
+                match &m.a {
+                    Left::Memory(a) => operands(&[*a]),
+                    // Several multiplications may read the same ones.
+                    Left::Registers(_) => {}
+                }
+            }
             _ => {}
         }
         if let GroupOp::Wait { d, .. } = self {
@@ -151,11 +167,11 @@ impl GroupOp {
             (["wgmma", "wait_group", "sync", "aligned"], [n]) => {
                 n.parse().map(GroupOp::WaitGroups).map_err(|_| format!("wgmma.wait_group of {n:?}"))
             }
-            // Both operands as they are, the left one with neighbours along the depth.
+            // Both operands as they are, the left one in registers, or with neighbours along the depth.
             (
                 ["wgmma", "mma_async", "sync", "aligned", shape, "f32", ty, same],
-                [d, a, b, add, "1", "1", "0", columns @ ("0" | "1")],
-            ) if ty == same => regs(d).and_then(|d| {
+                [d, a, b, add, "1", "1", rows @ .., columns @ ("0" | "1")],
+            ) if ty == same && matches!(rows, [] | ["0"]) => regs(d).and_then(|d| {
                 let half = match *ty {
                     "f16" => Half::F16,
                     "bf16" => Half::BF16,
@@ -164,7 +180,14 @@ impl GroupOp {
                 if *shape != format!("m64n{}k16", d.len() * 2) || !d.len().is_multiple_of(4) {
                     return Err(format!("wgmma of {shape} with {} registers", d.len()));
                 }
-                let (a, b, add) = (operand(a)?, operand(b)?, operand(add)?);
+                let a = match rows {
+                    [] => Left::Registers(regs(a)?),
+                    _ => Left::Memory(operand(a)?),
+                };
+                if matches!(&a, Left::Registers(a) if a.len() != 4) {
+                    return Err("wgmma with a left operand of other than 4 registers".to_owned());
+                }
+                let (b, add) = (operand(b)?, operand(add)?);
                 let columns = *columns == "1";
                 Ok(GroupOp::Multiply(Box::new(Multiply { half, d, a, b, columns, add })))
             }),

@@ -68,13 +68,15 @@ struct Thread {
     touched: Vec<bool>,
     /// The last multiplications that change each register.
     busy: Vec<u32>,
+    /// The last ones that read each as a left operand.
+    held: Vec<u32>,
 }
 
 impl Thread {
     fn new(module: &Module) -> Self {
         let n = module.registers;
-        let (registers, touched, busy) = (vec![0; n], vec![false; n], vec![0; n]);
-        Thread { registers, pc: 0, steps: 0, state: State::Runs, touched, busy }
+        let (registers, touched, busy, held) = (vec![0; n], vec![false; n], vec![0; n], vec![0; n]);
+        Thread { registers, pc: 0, steps: 0, state: State::Runs, touched, busy, held }
     }
 }
 

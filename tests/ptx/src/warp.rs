@@ -52,6 +52,17 @@ pub fn group_sum(half: Half, lane: usize, i: usize, rows: &[[u16; 16]], cols: &[
     (f64::from(c) + products.sum::<f64>()) as f32
 }
 
+/// `wgmma.mma_async` with matrix A in registers: a row of a warp's 16, of the registers that all lanes have of it.
+///
+/// "Register Fragments for wgmma.mma_async.m64nNk16", matrix A: element i of a lane is in row `16·warp + lane / 4`, + 8 for i mod 4 ≥ 2; column
+/// `2·(lane mod 4) + i mod 2`, + 8 for i ≥ 4.
+pub fn left_row(a: &[Vec<u32>], row: usize) -> [u16; 16] {
+    std::array::from_fn(|k| {
+        let i = k % 2 + 2 * usize::from(row >= 8) + 4 * usize::from(k >= 8);
+        element(&a[row % 8 * 4 + k % 8 / 2], i)
+    })
+}
+
 /// `ldmatrix`: the register that a lane gets of a matrix whose rows are given: elements `2·(lane mod 4)` and the next of row `lane / 4`, or
 /// of its transpose.
 pub fn matrix_register(rows: &[[u16; 8]], lane: usize, trans: bool) -> u32 {

@@ -166,3 +166,33 @@ fn tilings_are_variants_with_the_same_bits() {
     }
     assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
 }
+
+/// On sm_90a, many rows are done by warp groups, whatever the layout of their operands is.
+#[test]
+fn many_rows_are_done_by_warp_groups() {
+    let _alone = second_gpu();
+    let (backend, options) = (fake(Device::Cuda, 0), CompileOptions::default());
+    let target = backend.target(&options).unwrap();
+    let mut groups = 0;
+    let cases = if everything() { 60 } else { 12 };
+    for seed in 0..cases {
+        let mut g = Gen::new(seed);
+        let head = |g: &mut Gen| g.pick(&[64, 64, 64, 128]);
+        let shape = AttentionShape {
+            kv_heads: g.size(1..=2),
+            groups: 1,
+            head_dim: head(&mut g),
+            value_dim: head(&mut g),
+            batch: g.size(1..=2),
+            queries: g.size(65..=140),
+            keys: g.size(1..=140),
+        };
+        let dtype = g.pick(&[DType::F16, DType::BF16]);
+        let (graph, bindings) = random_attention(&mut g, dtype, &shape).graph();
+        assert_eq!(check(&graph, &bindings, &backend), 1, "seed {seed}\n{graph}");
+        let lir = module(&graph, &backend);
+        let schedule = |step| target.schedule(step, &lir).unwrap_or_default();
+        groups += usize::from(lir.steps.iter().any(|step| schedule(step).starts_with("tiles.sm_90a.")));
+    }
+    assert!(groups as u64 >= cases * 3 / 4, "{groups} of {cases} are of the group level");
+}

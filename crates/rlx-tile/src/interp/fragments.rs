@@ -166,20 +166,47 @@ impl Warp {
         right: &dyn Fn(u32, u32) -> u32,
     ) -> Step {
         let atom = p.atom().ok_or("no matrix instruction")?;
+        self.multiplied(p, sum, &matrix(atom, left), right)
+    }
+
+    fn multiplied(
+        &mut self,
+        p: &Program,
+        sum: Fragment,
+        left: &Matrix,
+        right: &dyn Fn(u32, u32) -> u32,
+    ) -> Step {
+        let atom = p.atom().ok_or("no matrix instruction")?;
         let per_lane = sums_of_lane(p, sum);
         let sums = &mut self.sums[sum.0 as usize];
         if sums.is_empty() {
             return Err("a matrix instruction with an operand that was not set".to_string());
         }
-        let matrix = |f: &dyn Fn(u32, u32) -> u32| -> Matrix {
-            std::array::from_fn(|i| std::array::from_fn(|j| number(atom.dtype, f(i as u32, j as u32))))
-        };
-        let a = matrix(left);
         for j in 0..p.fragment(sum).cols / atom.n {
-            let b = matrix(&|k, c| if c < atom.n { right(k, j * atom.n + c) } else { 0 });
-            multiply(atom, &a, &b, sums, per_lane, (j * atom.sum.elements()) as usize);
+            let b = matrix(atom, &|k, c| if c < atom.n { right(k, j * atom.n + c) } else { 0 });
+            multiply(atom, left, &b, sums, per_lane, (j * atom.sum.elements()) as usize);
         }
         Ok(())
+    }
+}
+
+impl Warp {
+    /// The same with the left operand in registers, of which the instruction takes the blocks of the depth number `step`.
+    pub fn mma_left(
+        &mut self,
+        p: &Program,
+        sum: Fragment,
+        (left, step): (Fragment, u32),
+        right: &dyn Fn(u32, u32) -> u32,
+    ) -> Step {
+        let atom = p.atom().ok_or("no matrix instruction")?;
+        let registers = &self.registers[left.0 as usize];
+        let first = step * atom.block_registers() + atom.left_registers(0).start;
+        if registers.is_empty() {
+            return Err("a matrix instruction with an operand that was not set".to_string());
+        }
+        let a = gather(atom, &atom.left, (registers, registers.len() / self.lanes), first);
+        self.multiplied(p, sum, &a, right)
     }
 }
 
@@ -297,6 +324,11 @@ fn load_matrix(
 
 /// A matrix of at most 16 × 16.
 type Matrix = [[f64; 16]; 16];
+
+/// A matrix of elements.
+fn matrix(atom: &Atom, f: &dyn Fn(u32, u32) -> u32) -> Matrix {
+    std::array::from_fn(|i| std::array::from_fn(|j| number(atom.dtype, f(i as u32, j as u32))))
+}
 
 /// The operand of a matrix instruction, from the lanes' registers `first..`.
 fn gather(atom: &Atom, layout: &Lanes, (registers, of_lane): (&[u32], usize), first: u32) -> Matrix {

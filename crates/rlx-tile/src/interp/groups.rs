@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Group as Workgroup;
 use super::shared::{self, Chunk, Step};
-use super::{Group as Workgroup, value};
 use crate::group::{
     Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
 };
@@ -79,7 +79,7 @@ struct Shared {
     /// Groups of multiplications that were committed, and for each that is done the arrivals before.
     committed: u64,
     done: Vec<u64>,
-    /// The group that last changed each fragment, and whether sums were set since the last fence.
+    /// The group that last used each fragment, and whether it was set since the last fence.
     sums: HashMap<Fragment, u64>,
     unfenced: HashMap<Fragment, bool>,
 }
@@ -172,16 +172,9 @@ impl Workgroup<'_> {
 
     /// Runs a role until it waits or ends; whether it did anything.
     fn role(&mut self, place: &mut Place, shared: &mut Shared) -> Step<bool> {
-        let uniforms = self.uniforms;
-        let extent = |s: &Stmt| match s {
-            Stmt::For { extent, step, .. } => {
-                u32::try_from(value(*extent, uniforms, 0)).unwrap_or(0).div_ceil(*step)
-            }
-            _ => 0,
-        };
         let mut moved = false;
         place.waits = None;
-        while let Some(s) = place.next(&extent) {
+        while let Some(s) = place.next(&|s| self.steps(s)) {
             self.counters.clone_from(&place.counters);
             match s {
                 Stmt::Group(g) => {
@@ -191,21 +184,28 @@ impl Workgroup<'_> {
                         break;
                     }
                 }
-                Stmt::Zero(f) => {
-                    shared.settled(*f)?;
-                    shared.unfenced.insert(*f, true);
-                    self.stmt(s)?;
-                }
                 Stmt::Prefetch { .. } => {}
-                Stmt::Store { from, .. } => {
-                    shared.settled(*from)?;
+                Stmt::For { .. } | Stmt::Roles { .. } => {
+                    return Err("a statement that roles do not have".to_owned());
+                }
+                _ => {
+                    shared.registers_of(s)?;
                     self.stmt(s)?;
                 }
-                _ => return Err("a statement that roles do not have".to_owned()),
             }
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// How often a loop is run.
+    fn steps(&self, s: &Stmt) -> u32 {
+        match s {
+            Stmt::For { extent, below, step, .. } => {
+                u32::try_from(self.extent(*extent, *below)).unwrap_or(0).div_ceil(*step)
+            }
+            _ => 0,
+        }
     }
 
     /// Runs a statement, or says what it waits for.
@@ -247,6 +247,10 @@ impl Workgroup<'_> {
             Group::Mma { sum, left, row, right, depth_rows, counter } => {
                 let iteration = place.counter(*counter);
                 self.mma_group(*sum, (*left, *row), (*right, *depth_rows), iteration, s)?;
+            }
+            Group::MmaLeft { sum, left, right, counter } => {
+                let iteration = place.counter(*counter);
+                self.mma_left(*sum, *left, *right, iteration, s)?;
             }
             Group::Commit => s.committed += 1,
             Group::WaitMma(n) => {
@@ -346,9 +350,7 @@ impl Workgroup<'_> {
         iteration: u32,
         s: &mut Shared,
     ) -> Step {
-        if s.unfenced.get(&sum) == Some(&true) {
-            return Err(format!("f{} was set, and no fence is before its matrix instruction", sum.0));
-        }
+        s.fenced(sum)?;
         let p = self.p;
         let (a, b) = (p.group.tiles[left.0 as usize], p.group.tiles[right.0 as usize]);
         for w in 0..self.warps.len() {
@@ -362,7 +364,9 @@ impl Workgroup<'_> {
             let of = |all: &[Vec<Chunk>], row: u32, i: u32| {
                 all[row as usize][(i / CHUNK) as usize][(i % CHUNK) as usize]
             };
-            for step in (0..ROW).step_by(DEPTH as usize) {
+            // A row is a depth, unless the right tile's rows run along it.
+            let depth = if depth_rows { b.rows } else { ROW };
+            for step in (0..depth).step_by(DEPTH as usize) {
                 let left = |r, k| of(&rows, r, step + k);
                 let right = |k: u32, c: u32| match depth_rows {
                     true => of(&blocks[(c / ROW) as usize], step + k, c % ROW),
@@ -372,6 +376,37 @@ impl Workgroup<'_> {
             }
         }
         s.sums.insert(sum, s.committed + 1);
+        Ok(())
+    }
+
+    /// The same with the left operand in registers: those of each warp are its own.
+    fn mma_left(
+        &mut self,
+        sum: Fragment,
+        left: Fragment,
+        right: GroupTile,
+        iteration: u32,
+        s: &mut Shared,
+    ) -> Step {
+        s.fenced(sum)?;
+        s.fenced(left)?;
+        let p = self.p;
+        let b = p.group.tiles[right.0 as usize];
+        for w in 0..self.warps.len() {
+            let mut blocks = Vec::new();
+            for block in 0..b.blocks {
+                blocks.push(self.rows_of((right, b), iteration, (block, 0..b.rows), s)?);
+            }
+            for step in 0..b.rows / DEPTH {
+                let right = |k: u32, c: u32| {
+                    let (row, col) = (step * DEPTH + k, c % ROW);
+                    blocks[(c / ROW) as usize][row as usize][(col / CHUNK) as usize][(col % CHUNK) as usize]
+                };
+                self.warps[w].mma_left(p, sum, (left, step), &right)?;
+            }
+        }
+        s.sums.insert(sum, s.committed + 1);
+        s.sums.insert(left, s.committed + 1);
         Ok(())
     }
 
@@ -513,7 +548,7 @@ impl Shared {
         Ok(data)
     }
 
-    /// Whether nothing multiplies into a fragment.
+    /// Whether no matrix instruction that uses a fragment is under way.
     fn settled(&self, f: Fragment) -> Step {
         match self.sums.get(&f) {
             Some(&group) if group > self.done.len() as u64 => {
@@ -521,5 +556,26 @@ impl Shared {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a fence is behind what set a fragment.
+    fn fenced(&self, f: Fragment) -> Step {
+        match self.unfenced.get(&f) {
+            Some(true) => Err(format!("f{} was set, and no fence is before its matrix instruction", f.0)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The fragments that a statement reads and the one that it sets.
+    fn registers_of(&mut self, s: &Stmt) -> Step {
+        let (read, set) = match s {
+            Stmt::Zero(f) | Stmt::Fill(f, _) | Stmt::Exp2(f) | Stmt::Each { of: f, .. } => (None, Some(*f)),
+            Stmt::Reduce { to, from, .. } | Stmt::Convert { to, from, .. } => (Some(*from), Some(*to)),
+            Stmt::Store { from, .. } => (Some(*from), None),
+            _ => return Err("a statement that roles do not have".to_owned()),
+        };
+        read.into_iter().chain(set).try_for_each(|f| self.settled(f))?;
+        self.unfenced.extend(set.map(|f| (f, true)));
+        Ok(())
     }
 }

@@ -36,13 +36,15 @@ use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::Value;
 
+use super::attention_groups::attention_groups;
 use super::attention_pages::{List, Pages};
+use super::attention_softmax::Softmax;
 use super::attention_tilings::AttentionTiling;
 use super::matmul::Strides;
 use crate::atom::{Arch, Atom, Loading};
 use crate::ir::{
-    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Reduction, Role, Size, Stage,
-    Stmt, Tile, TileDecl, View,
+    Below, Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stage, Stmt, Tile,
+    TileDecl, View,
 };
 use crate::layout::Swizzle;
 use crate::scalar::{Place, Scalar};
@@ -207,6 +209,12 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
     if !matches!(what.unseen, Unseen::Zero | Unseen::Guard | Unseen::Nan) {
         return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));
     }
+    if tiling.groups {
+        return match arch {
+            Arch::Sm90a => attention_groups(what, tiling),
+            _ => Err(unsupported("warp groups are of sm_90a".to_owned())),
+        };
+    }
     let whole = |size: u32, of: u32| (1..=256).contains(&size) && size.is_multiple_of(of);
     let warps = [tiling.warps.0, tiling.warps.1].iter().all(|n| (1..=16).contains(n));
     if !(warps && whole(tiling.queries, tiling.warps.0 * atom.block) && whole(tiling.keys, atom.depth)) {
@@ -362,8 +370,9 @@ impl Schedule<'_> {
         }
     }
 
-    fn each(&self, of: Fragment, with: &[Fragment], map: Scalar) -> Stmt {
-        Stmt::Each { of, with: with.to_vec(), row: self.first_query(), col: Index::default(), map }
+    fn softmax(&self) -> Softmax<'_> {
+        let (row, key) = (self.first_query(), self.first_key());
+        Softmax { what: self.what, scores: S, greatest: GREATEST, total: TOTAL, again: AGAIN, row, key }
     }
 
     fn body(&self) -> Vec<Stmt> {
@@ -380,12 +389,8 @@ impl Schedule<'_> {
         let ahead = Stage { counter: Some(STEP), ahead: 0 };
         let key = || self.first_key();
         let queries = Index::default().plus(Coord::GroupRow, t.queries);
-        let mut body = vec![
-            Stmt::Copy(copy(0, queries, Q, Stage::ONLY)),
-            Stmt::Fill(GREATEST, f32::MIN),
-            Stmt::Fill(TOTAL, 0.0),
-            Stmt::Fill(AGAIN, 0.0),
-        ];
+        let mut body = vec![Stmt::Copy(copy(0, queries, Q, Stage::ONLY))];
+        body.extend(self.softmax().begin());
         body.extend(self.parts().map(|(part, _)| Stmt::Zero(part)));
         body.push(Stmt::Pipelined {
             counter: STEP,
@@ -396,28 +401,11 @@ impl Schedule<'_> {
             copies: vec![copy(1, key(), K, ahead), copy(2, key(), V, ahead)],
             body: self.step(),
         });
-        body.extend(if what.parts { self.store_part() } else { self.store_result() });
+        body.extend(if what.parts { self.store_part() } else { self.softmax().store_result(self.parts()) });
         body
     }
 
-    /// What is stored where the workgroup has gone through all keys.
-    fn store_result(&self) -> Vec<Stmt> {
-        let what = self.what;
-        let mut body = vec![self.each(TOTAL, &[], what.inverse())];
-        for (part, col) in self.parts() {
-            let map = match what.unseen {
-                Unseen::Guard => "guarded",
-                _ => "times",
-            };
-            let map = what.scalar(map, 1, |b, x, rows, _| what.normalised(b, x, rows[0]));
-            body.push(self.each(part, &[TOTAL], map));
-            let row = self.first_query();
-            body.push(Stmt::Store { to: View(3), from: part, row, col, with: Vec::new(), map: None });
-        }
-        body
-    }
-
-    /// What is stored where it has gone through some: the sums as they are, and what they are relative to. The scores' registers are free by now: their
+    /// What is stored where the workgroup has gone through some of the keys: the sums as they are, and what they are relative to. The scores' registers are free by now: their
     /// first two columns have the latter.
     fn store_part(&self) -> Vec<Stmt> {
         let what = self.what;
@@ -442,24 +430,10 @@ impl Schedule<'_> {
 
     /// What is done with a block of keys.
     fn step(&self) -> Vec<Stmt> {
-        let what = self.what;
-        let times = || what.scalar("times", 1, |b, x, rows, _| b.mul(x, rows[0]));
-        let less = || what.scalar("less", 1, |b, x, rows, _| b.sub(x, rows[0]));
-        let keys = self.first_key();
+        let softmax = self.softmax();
         let mut body = vec![Stmt::Zero(S), self.scores()];
-        let (with, row) = (Vec::new(), self.first_query());
-        body.push(Stmt::Each { of: S, with, row, col: keys, map: what.masked() });
-        body.extend([
-            self.each(AGAIN, &[GREATEST], what.scalar("copy", 1, |_, _, rows, _| rows[0])),
-            Stmt::Reduce { to: GREATEST, from: S, op: Reduction::Max },
-            self.each(AGAIN, &[GREATEST], less()),
-            Stmt::Exp2(AGAIN),
-            self.each(S, &[GREATEST], less()),
-            Stmt::Exp2(S),
-            self.each(TOTAL, &[AGAIN], times()),
-            Stmt::Reduce { to: TOTAL, from: S, op: Reduction::Sum },
-        ]);
-        body.extend(self.parts().map(|(part, _)| self.each(part, &[AGAIN], times())));
+        body.extend(softmax.weights());
+        body.extend(self.parts().map(|(part, _)| softmax.again(part)));
         body.push(self.values());
         body
     }

@@ -1,6 +1,7 @@
 //! How attentions are divided among workgroups and warps.
 
 use crate::atom::Arch;
+use crate::group::GROUP_WARPS;
 
 /// How an attention is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +14,17 @@ pub struct AttentionTiling {
     pub warps: (u32, u32),
     /// Stages of the copies.
     pub stages: u32,
+    /// It is one of the group level ([`crate::group`]): warps are those of the consumers, four of which are a warp group.
+    pub groups: bool,
 }
 
 impl AttentionTiling {
-    /// A name such as `q64.k64.w4.s2`, or `q64.k16.w4x2.s1` with warps beside each other.
+    /// A name such as `q64.k64.w4.s2`, `q64.k16.w4x2.s1` with warps beside each other, or on the group level `q128.k64.g2.s2`.
     pub fn name(&self) -> String {
         let (rows, cols) = self.warps;
+        if self.groups {
+            return format!("q{}.k{}.g{}.s{}", self.queries, self.keys, rows / GROUP_WARPS, self.stages);
+        }
         let beside = if cols > 1 { format!("x{cols}") } else { String::new() };
         format!("q{}.k{}.w{rows}{beside}.s{}", self.queries, self.keys, self.stages)
     }
@@ -29,8 +35,9 @@ impl AttentionTiling {
 /// none was measured on hardware.
 pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
     let stages = if arch.copies_async() { 2 } else { 1 };
-    let of = |queries, keys, below| AttentionTiling { queries, keys, warps: (below, 1), stages };
-    let beside = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages };
+    let of =
+        |queries, keys, below| AttentionTiling { queries, keys, warps: (below, 1), stages, groups: false };
+    let beside = |queries, keys, warps| AttentionTiling { queries, keys, warps, stages, groups: false };
     match (arch, head) {
         (Arch::Gfx90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
         (Arch::Gfx90a, 65..=128) => vec![of(128, 32, 8), of(64, 32, 4), beside(16, 32, (1, 2))],

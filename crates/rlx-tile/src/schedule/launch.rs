@@ -22,7 +22,7 @@ pub struct StepLaunch {
     pub groups: Extent,
     /// How the program divides the result.
     pub tiling: Tiling,
-    /// Rows and columns of the result.
+    /// Rows and columns of the result, by which a run chooses among tilings.
     pub size: (Extent, Extent),
     /// What reports numbers of lists that are out of range; it makes nothing.
     pub checks: Vec<PartLaunch<Kernel>>,

@@ -1,8 +1,8 @@
 //! A step of LIR as a tile program: a matmul or a convolution with what is around it in its region ([`step_sums`](super::step_sums)), or an attention
 //! ([`step_attention`]).
 //!
-//! On sm_90a a matmul is a program of the group level where tensor copies can take its operands ([`matmul_groups`](super::matmul_groups())); all others, and
-//! those of few rows, are those of sm_80.
+//! On sm_90a a matmul or an attention is a program of the group level where tensor copies can take its operands ([`matmul_groups`](super::matmul_groups()),
+//! [`attention_groups`](super::attention_groups())); all others, and those of few rows, are those of sm_80.
 
 use rlx_kernel::schedule::{Scheduled, StepDesc, Unscheduled};
 
@@ -21,13 +21,12 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
         let tiling = tiling.copied().or_else(|| all.first().copied());
         tiling.ok_or_else(|| Unscheduled("no tilings".to_owned()))
     };
-    let warps = arch.of_warps();
     if let Some(attention) = step_attention::parts(step) {
         let attention = attention?;
-        let tiling = chosen(attention.tilings(warps)?)?;
-        return attention.launch(warps, &tiling);
+        let tiling = chosen(attention.tilings(arch)?)?;
+        return attention.launch(arch, &tiling);
     }
-    let sums = StepSums::of(warps, step)?;
+    let sums = StepSums::of(arch.of_warps(), step)?;
     sums.launch(arch, &chosen(sums.tilings(arch, (sums.m, sums.n)))?)
 }
 
@@ -37,7 +36,7 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
 /// Why it has none.
 pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
     if let Some(attention) = step_attention::parts(step) {
-        return attention?.tilings(arch.of_warps());
+        return attention?.tilings(arch);
     }
     let sums = StepSums::of(arch.of_warps(), step)?;
     Ok(sums.tilings(arch, (sums.m, sums.n)))

@@ -14,11 +14,13 @@ use rlx_kernel::schedule::{Arg, LIST_WORKGROUP, Scheduled, StepDesc, Unscheduled
 use rlx_kernel::{Kernel, UniformArg};
 
 use super::attention::{Attention, BATCH, Mask, attention};
+use super::attention_groups::{attention_group_tilings, refused};
 use super::attention_tilings::{AttentionTiling, attention_tilings};
 use super::launch::{Bound, PartLaunch, StepLaunch};
 use super::step_pages::{Reads, Source, shape_of};
 use super::tilings::Tiling;
 use crate::atom::{Arch, Atom};
+use crate::group::GROUP_ROWS;
 
 /// An attention of a step.
 pub(super) struct Parts<'s> {
@@ -32,12 +34,12 @@ impl AttentionTiling {
     /// The same in the terms of matmuls, for a result of so many columns: its rows are queries, what is summed over are keys.
     fn of_result(self, cols: u32) -> Tiling {
         let tile = (self.queries, cols.next_multiple_of(16), self.keys);
-        Tiling { tile, warps: self.warps, stages: self.stages, bands: 1, groups: false }
+        Tiling { tile, warps: self.warps, stages: self.stages, bands: 1, groups: self.groups }
     }
 
     pub(super) fn from_result(tiling: &Tiling) -> AttentionTiling {
         let (queries, _, keys) = tiling.tile;
-        AttentionTiling { queries, keys, warps: tiling.warps, stages: tiling.stages }
+        AttentionTiling { queries, keys, warps: tiling.warps, stages: tiling.stages, groups: tiling.groups }
     }
 }
 
@@ -95,19 +97,36 @@ impl<'s> Parts<'s> {
         if Atom::of(arch, what.dtype).is_none() || !matches!(what.dtype, DType::F16 | DType::BF16) {
             return Err(Unscheduled(format!("{} has no matrix instruction of {}", arch.name(), what.dtype)));
         }
-        let all = attention_tilings(arch, what.head_dim.max(cols));
+        let head = what.head_dim.max(cols);
+        let mut all = attention_tilings(arch.of_warps(), head);
+        if arch == Arch::Sm90a && self.refused_by_groups()?.is_none() {
+            all = beside_groups(attention_group_tilings(head), all);
+        }
         let mut all: Vec<Tiling> = all.into_iter().map(|tiling| tiling.of_result(cols)).collect();
         let rows = self.rows().as_const().unwrap_or(i64::MAX);
         let suited = all.iter().position(|tiling| tiling.suits(rows, i64::MAX));
         let first = suited.unwrap_or(all.len().saturating_sub(1));
         all.rotate_left(first);
         // What cannot be made with dense operands cannot be made with others either.
-        let made = |tiling: &Tiling| attention(arch, what, &AttentionTiling::from_result(tiling));
-        match all.first().map(made) {
+        let made = |tiling: &&Tiling| attention(arch.of_warps(), what, &AttentionTiling::from_result(tiling));
+        match all.iter().find(|tiling| !tiling.groups).as_ref().map(made) {
             None => Err(Unscheduled(format!("{} has no tiling for such heads", arch.name()))),
             Some(Err(e)) => Err(Unscheduled(e.to_string())),
             Some(Ok(_)) => Ok(all),
         }
+    }
+
+    /// Why the group level does not do the step, if it does not: what [`refused`] says, or rows that no map has.
+    fn refused_by_groups(&self) -> Scheduled<Option<&'static str>> {
+        let (mut vectors, mut follow) = ([1; 4], true);
+        for (i, vector) in vectors.iter_mut().enumerate().take(3) {
+            let Place { rows, vector: own, .. } = self.place_of(i)?;
+            *vector = own;
+            let at_least = |e: &Extent, n: i64| e.as_const().is_none_or(|e| e >= n);
+            follow &= at_least(&rows.row, 1) && rows.batch.iter().all(|stride| at_least(stride, 0));
+        }
+        let why = refused(&Attention { vectors, ..self.what.clone() });
+        Ok(why.or((!follow).then_some("rows that do not follow each other")))
     }
 
     /// The dispatch of the step, divided as `tiling` says.
@@ -134,15 +153,23 @@ impl<'s> Parts<'s> {
             uniforms.extend(table.uniforms(self.operand(table.list), (Extent::Const(0), None)));
         }
         let own = AttentionTiling::from_result(tiling);
+        let arch = if own.groups { arch } else { arch.of_warps() };
         let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
         let groups = batch.iter().fold(rows.ceil_div(i64::from(own.queries)), |n, &d| n * d);
-        let size = (rows, Extent::Const(i64::from(self.what.value_dim)));
+        // Every item and head has workgroups of its own, so rows alone decide which tiling is for a run.
+        let size = (rows, Extent::Const(i64::MAX));
         let (program, checks) = (Arc::new(program), self.checks());
         Ok(StepLaunch { program, bindings, uniforms, groups, tiling: *tiling, size, checks })
     }
 
     /// What is queries, keys, values or the result, where its rows are, and the first of its elements; what it is accessed by at once is noted.
     pub(super) fn rows_of(&mut self, i: usize) -> Scheduled<(Arg, Rows, Extent)> {
+        let Place { arg, rows, offset, vector } = self.place_of(i)?;
+        self.what.vectors[i] = vector;
+        Ok((arg, rows, offset))
+    }
+
+    fn place_of(&self, i: usize) -> Scheduled<Place> {
         let dims = &self.dims;
         let size = [dims.head_dim, dims.head_dim, dims.value_dim, dims.value_dim][i] as i64;
         let source = match i {
@@ -169,8 +196,7 @@ impl<'s> Parts<'s> {
                 (table.table, rows, offset, vector)
             }
         };
-        self.what.vectors[i] = vector;
-        Ok((arg, rows, offset))
+        Ok(Place { arg, rows, offset, vector })
     }
 
     /// What reports numbers of the lists that are out of range: once where keys and values have one list, and tables of as many pages.
@@ -211,6 +237,23 @@ impl<'s> Parts<'s> {
         let head = stride(1);
         Rows { row: stride(2), col: stride(3), batch: [stride(0), head * i64::from(self.what.groups), head] }
     }
+}
+
+/// Tilings of both levels, for many rows first: the group level has those that fill a tile of its own, and further tilings of it are for tuning.
+fn beside_groups(groups: Vec<AttentionTiling>, warps: Vec<AttentionTiling>) -> Vec<AttentionTiling> {
+    let (few, many): (Vec<_>, Vec<_>) = warps.into_iter().partition(|tiling| tiling.queries <= GROUP_ROWS);
+    let mut groups = groups.into_iter();
+    groups.next().into_iter().chain(few).chain(groups).chain(many).collect()
+}
+
+/// Where queries, keys, values or the result are.
+struct Place {
+    arg: Arg,
+    rows: Rows,
+    /// The first element.
+    offset: Extent,
+    /// How many neighbours may be accessed at once.
+    vector: u32,
 }
 
 /// Where the rows of an operand are.

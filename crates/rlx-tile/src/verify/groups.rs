@@ -95,8 +95,13 @@ impl Verifier<'_> {
     fn role_block(&mut self, stmts: &[Stmt], producer: bool, counted: &mut Counted) -> Checked {
         for s in stmts {
             match s {
-                Stmt::For { counter, extent, below: None, step, body } => {
-                    self.size(&format!("loop c{}", counter.0), *extent)?;
+                Stmt::For { counter, extent, below, step, body } => {
+                    let at = format!("loop c{}", counter.0);
+                    self.size(&at, *extent)?;
+                    self.below(&at, *extent, *below)?;
+                    must(below.is_none_or(|below| below.window.is_none()), &at, || {
+                        Rule::Position("a loop of a role begins at its first step".to_owned())
+                    })?;
                     self.enter(*counter, *extent, *step)?;
                     self.role_block(body, producer, counted)?;
                     self.counters.remove(counter);
@@ -109,8 +114,11 @@ impl Verifier<'_> {
                     self.group(g, counted)?;
                 }
                 Stmt::Zero(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } if !producer => self.stmt(s)?,
+                Stmt::Fill(..) | Stmt::Each { .. } | Stmt::Exp2(_) if !producer => self.stmt(s)?,
+                Stmt::Reduce { .. } | Stmt::Convert { .. } if !producer => self.stmt(s)?,
                 _ => {
-                    let what = "roles copy boxes, multiply in groups, wait, and store".to_owned();
+                    let what =
+                        "roles copy boxes, multiply in groups, wait, compute on sums, and store".to_owned();
                     return fault("roles", Rule::Transfer(what));
                 }
             }
@@ -146,10 +154,12 @@ impl Verifier<'_> {
             }
             Group::Mma { sum, left, row, right, depth_rows, counter } => {
                 self.role(at, *sum, Role::Sum)?;
-                let stages = self.p.group.tiles.get(left.0 as usize).map_or(0, |t| t.stages);
-                let known = self.counters.contains_key(counter);
-                must(known, at, || Rule::Unknown(format!("c{}", counter.0)))?;
-                let (l, r) = (self.group_tile(at, *left, stages)?, self.group_tile(at, *right, stages)?);
+                self.known_counter(at, *counter)?;
+                // What is multiplied in every iteration has one stage.
+                let stages_of = |t: &GroupTile| self.p.group.tiles.get(t.0 as usize).map_or(0, |t| t.stages);
+                let stages = if stages_of(left) == 1 { 1 } else { stages_of(right) };
+                let (l, r) =
+                    (self.group_tile(at, *left, stages)?, self.group_tile(at, *right, stages_of(right))?);
                 let f = self.p.fragment(*sum);
                 let right = match depth_rows {
                     true => r.rows == ROW && f.cols == r.blocks * ROW,
@@ -161,11 +171,27 @@ impl Verifier<'_> {
                 let end = u64::from(*row) + u64::from(self.p.warps.0 / GROUP_WARPS * GROUP_ROWS);
                 must(end <= u64::from(l.rows), at, || Rule::Outside(end, l.rows))
             }
+            Group::MmaLeft { sum, left, right, counter } => {
+                self.role(at, *sum, Role::Sum)?;
+                self.role(at, *left, Role::Left)?;
+                self.known_counter(at, *counter)?;
+                let stages = self.p.group.tiles.get(right.0 as usize).map_or(0, |t| t.stages);
+                let r = self.group_tile(at, *right, stages)?;
+                let (s, l) = (self.p.fragment(*sum), self.p.fragment(*left));
+                let rows = s.rows == WARP_ROWS && l.rows == WARP_ROWS;
+                must(rows && l.cols == r.rows && s.cols == r.blocks * ROW, at, || {
+                    Rule::Operand("operands whose product is not the sums of a warp group".to_owned())
+                })
+            }
             Group::WaitMma(n) => {
                 must(*n < 8, at, || Rule::Transfer("at most 7 groups may be under way".to_owned()))
             }
             Group::Fence | Group::Commit => Ok(()),
         }
+    }
+
+    fn known_counter(&self, at: &str, counter: Counter) -> Checked {
+        must(self.counters.contains_key(&counter), at, || Rule::Unknown(format!("c{}", counter.0)))
     }
 
     /// The stages of a barrier.

@@ -7,7 +7,8 @@ use rlx_ir::tensor::{Elements, Value};
 use rlx_ir::testing::{AttentionShape, Gen, difference, tolerance};
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_tile::schedule::{
-    Attention, AttentionSizes, AttentionTiling, List, Mask, Pages, Strides, attention, attention_tilings,
+    Attention, AttentionSizes, AttentionTiling, List, Mask, Pages, Strides, attention,
+    attention_group_tilings, attention_tilings,
 };
 use rlx_tile::{Arch, Program, interp};
 
@@ -86,6 +87,38 @@ impl AttentionCase {
         let tiling = if g.chance(0.3) { g.pick(&all) } else { all[all.len() - 1] };
         let mask = g.variant();
         AttentionCase::of(g, arch, (dtype, tiling), shape, mask)
+    }
+
+    /// A random attention of the group level, by a random one of its tilings.
+    pub fn random_of_groups(g: &mut Gen) -> AttentionCase {
+        // A large tile takes the interpreter long.
+        let head = |g: &mut Gen| if g.chance(0.7) { 64 } else { g.pick(&[128, 128, 192, 256]) };
+        let head_dim = head(g);
+        let value_dim = if g.chance(0.6) { head_dim } else { head(g) };
+        let all = attention_group_tilings(head_dim.max(value_dim) as u32);
+        let mut tiling = if g.chance(0.3) { g.pick(&all) } else { all[all.len() - 1] };
+        tiling.stages = g.int(2..=i64::from(tiling.stages)) as u32;
+        let (batch, kv_heads, groups) = (g.size(1..=2), g.size(1..=2), 1);
+        let queries = if g.chance(0.3) { g.size(1..=tiling.queries as usize + 9) } else { g.size(1..=40) };
+        let keys = if g.chance(0.4) { g.size(1..=300) } else { g.size(1..=70) };
+        let shape = AttentionShape { batch, kv_heads, groups, queries, keys, head_dim, value_dim };
+        let (dtype, mask) = (g.pick(&[DType::F16, DType::BF16]), g.variant());
+        AttentionCase::of(g, Arch::Sm90a, (dtype, tiling), shape, mask).in_chunks(g)
+    }
+
+    /// The same with queries, keys and values that are accessed 16 bytes at once.
+    pub fn in_chunks(mut self, g: &mut Gen) -> AttentionCase {
+        for i in 0..3 {
+            (self.what.vectors[i], self.sizes.operands[i].base) = (8, 8 * g.int(0..=2) as i32);
+        }
+        self
+    }
+
+    /// The same by the program of sm_80.
+    pub fn of_warps(&self) -> Program {
+        let tiling =
+            *attention_tilings(Arch::Sm80, self.what.head_dim.max(self.what.value_dim)).last().unwrap();
+        attention(Arch::Sm80, &self.what, &tiling).unwrap_or_else(|e| panic!("{e}\n{}", self.describe()))
     }
 
     /// A random attention of windows.

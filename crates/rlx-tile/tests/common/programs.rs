@@ -5,8 +5,8 @@ use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
 use rlx_tile::atom::Atom;
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
-    Attention, Given, Mask, Matmul, Operand, Tiling, attention, attention_tilings, computed_tilings,
-    group_tilings, large_tilings, matmul, tilings,
+    Attention, AttentionTiling, Given, Mask, Matmul, Operand, Tiling, attention, attention_group_tilings,
+    attention_tilings, computed_tilings, group_tilings, large_tilings, matmul, tilings,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar};
@@ -131,7 +131,29 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
         add(&windowed, 0, "window");
         add(&Attention { groups: 4, parts: true, ..windowed }, last, "window.grouped.parts");
     }
+    for dtype in [DType::F16, DType::BF16] {
+        attentions_of_groups(dtype, &mut |name, what, program| all.push((name, what, program)));
+    }
     all
+}
+
+/// The same of the group level.
+fn attentions_of_groups(dtype: DType, add: &mut dyn FnMut(String, Attention, Program)) {
+    let mut add = |what: &Attention, tiling: &AttentionTiling, suffix: &str| {
+        let arch = Arch::Sm90a;
+        let name = format!("{}.{dtype}.attention.{}.{}.{suffix}", arch.name(), what.head_dim, tiling.name());
+        add(name, what.clone(), attention(arch, what, tiling).unwrap());
+    };
+    let of = |head, mask| Attention { mask, ..Attention::new(dtype, head) };
+    for head in [64, 128, 192, 256] {
+        attention_group_tilings(head).iter().for_each(|t| add(&of(head, Mask::None), t, "all"));
+    }
+    for head in [64, 128] {
+        let all = attention_group_tilings(head);
+        all[..2].iter().for_each(|t| add(&of(head, Mask::Causal), t, "causal"));
+        add(&of(head, Mask::Given(dtype)), &all[0], "added");
+    }
+    add(&of(64, Mask::Given(DType::Bool)), &attention_group_tilings(64)[0], "bools");
 }
 
 /// By weights of 4 or 8 bits in blocks of 32, with a scale and a zero point for each.

@@ -3,7 +3,7 @@
 use super::{Group, State};
 use crate::Result;
 use crate::asynchronous::CHUNK;
-use crate::groups::{GroupOp, Matrix, Multiply};
+use crate::groups::{GroupOp, Left, Matrix, Multiply};
 use crate::memory::Memory;
 use crate::parse::{Instr, Op, Operand};
 use crate::tensor::TensorMap;
@@ -101,20 +101,26 @@ impl Group<'_> {
             return Ok(0);
         }
         let same = |o: Operand| all.clone().all(|t| self.value(t, o) == self.value(first, o));
-        if !(same(m.a) && same(m.b) && same(m.add)) {
+        let same_left = if let Left::Memory(a) = m.a { same(a) } else { true };
+        if !(same_left && same(m.b) && same(m.add)) {
             return Err("the threads of a warp group multiply different matrices".to_owned());
         }
-        let (a, b) = (Matrix::of(self.value(first, m.a))?, Matrix::of(self.value(first, m.b))?);
+        let b = Matrix::of(self.value(first, m.b))?;
         let add = self.value(first, m.add) != 0;
         let cols = m.d.len() * 2;
         for w in 0..GROUP / WARP {
             let lane0 = first + w * WARP;
-            let rows = self.operand(a, 16 * w as u64, 16, lane0)?;
+            let group = self.shared.beside.multiply(lane0 / WARP);
+            let rows = match &m.a {
+                Left::Memory(a) => {
+                    self.operand(Matrix::of(self.value(first, *a))?, 16 * w as u64, 16, lane0)?
+                }
+                Left::Registers(a) => self.left_of_registers(a, lane0, group)?,
+            };
             let others = match m.columns {
                 true => self.columns(b, cols as u64, lane0)?,
                 false => self.operand(b, 0, cols as u64, lane0)?,
             };
-            let group = self.shared.beside.multiply(lane0 / WARP);
             for lane in 0..WARP {
                 let t = lane0 + lane;
                 if m.d.iter().any(|&d| self.threads[t].touched[d]) {
@@ -129,6 +135,21 @@ impl Group<'_> {
             }
         }
         Ok(GROUP)
+    }
+
+    /// The 16 rows of a warp, each 16 elements, from its lanes' registers, which hold them from here on.
+    fn left_of_registers(&mut self, a: &[usize], lane0: usize, group: u32) -> Result<Vec<[u16; 16]>> {
+        let mut given = Vec::with_capacity(WARP);
+        for thread in &mut self.threads[lane0..lane0 + WARP] {
+            if a.iter().any(|&a| thread.touched[a]) {
+                return Err(
+                    "a left operand that was set with no wgmma.fence before the multiplication".to_owned()
+                );
+            }
+            a.iter().for_each(|&a| thread.held[a] = group);
+            given.push(a.iter().map(|&a| thread.registers[a] as u32).collect());
+        }
+        Ok((0..16).map(|row| warp::left_row(&given, row)).collect())
     }
 
     /// So many rows of a matrix, each 16 elements, as a warp reads them.
@@ -168,6 +189,9 @@ impl Group<'_> {
             return Ok(());
         }
         let done = self.shared.beside.done(t / WARP);
+        if instr.op.written().iter().any(|&r| self.threads[t].held[r] > done) {
+            return Err("a left operand is written while its multiplication is under way".to_owned());
+        }
         if let Op::Move { d, a } = instr.op {
             // The assembler has one register for both, if what is written is no other sum that is under way.
             let (busy, registers) = (&self.threads[t].busy, &self.threads[t].registers);
@@ -249,18 +273,22 @@ impl Op {
             Op::Group(op) => op.registers(&mut all),
             Op::Parameter { .. } | Op::Branch(_) | Op::Return | Op::Barrier | Op::Commit | Op::Wait(_) => {}
         }
+        all.extend(self.written());
+        all
+    }
+
+    /// Registers that an instruction writes, but for the sums of a warp group.
+    fn written(&self) -> Vec<usize> {
         match self {
             Op::Value { d, .. }
             | Op::Move { d, .. }
             | Op::Pack { d, .. }
             | Op::Shuffle { d, .. }
-            | Op::Parameter { d, .. } => {
-                all.push(*d);
-            }
-            Op::Unpack { d, .. } => all.extend(d),
-            Op::Load { d, .. } | Op::LoadMatrices { d, .. } | Op::Mma { d, .. } => all.extend(d),
-            _ => {}
+            | Op::Parameter { d, .. }
+            | Op::Group(GroupOp::Wait { d, .. }) => vec![*d],
+            Op::Unpack { d, .. } => d.to_vec(),
+            Op::Load { d, .. } | Op::LoadMatrices { d, .. } | Op::Mma { d, .. } => d.clone(),
+            _ => Vec::new(),
         }
-        all
     }
 }

@@ -1,5 +1,6 @@
 //! Statements.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rlx_ir::{DType, Result};
@@ -10,7 +11,8 @@ use super::numbers::{self, PROLOGUE};
 use super::stores::Store;
 use crate::beside::Span;
 use crate::ir::{
-    Begin, Coord, Copy, Heads, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl,
+    Begin, Coord, Copy, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile, TileDecl, View,
+    ViewDecl,
 };
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -21,6 +23,8 @@ pub struct Body<'a> {
     pub(super) language: Language,
     out: &'a mut String,
     depth: usize,
+    /// Operands and sums of matrix instructions that were set since the last fence, or since the list began.
+    pub(super) set: BTreeSet<Fragment>,
 }
 
 /// A position in the text.
@@ -93,7 +97,7 @@ pub(super) fn chunk_offset(t: &TileDecl) -> String {
 
 impl<'a> Body<'a> {
     pub fn new(p: &'a Program, out: &'a mut String) -> Self {
-        Body { p, language: Language(p.arch.vendor()), out, depth: 1 }
+        Body { p, language: Language(p.arch.vendor()), out, depth: 1, set: BTreeSet::new() }
     }
 
     pub fn write(mut self) -> Result<()> {
@@ -160,7 +164,17 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<()> {
-        stmts.iter().try_for_each(|s| self.stmt(s))
+        let outer = std::mem::take(&mut self.set);
+        for s in stmts {
+            self.stmt(s)?;
+            let set = match s {
+                Stmt::Zero(f) | Stmt::Each { of: f, .. } | Stmt::Exp2(f) | Stmt::Convert { to: f, .. } => f,
+                _ => continue,
+            };
+            self.set.extend((self.p.fragment(*set).role != Role::Rows).then_some(*set));
+        }
+        self.set = outer;
+        Ok(())
     }
 
     fn stmt(&mut self, s: &Stmt) -> Result<()> {

@@ -12,7 +12,7 @@ use rlx_ir::Result;
 use super::body::{Body, index};
 use super::size;
 use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, GroupTile, ROW, STAGE_ALIGN};
-use crate::ir::{Counter, Fragment, Index, Program, Stmt};
+use crate::ir::{Counter, Fragment, Index, Program, Role, Stmt};
 use crate::layout::CHUNK_BYTES;
 use crate::tensor_map::Map;
 
@@ -47,6 +47,17 @@ template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
 }
 "#;
 
+/// Registers that are set before a fence: the compiler would set them behind it, too.
+const SET: &str = r#"template <int N> __device__ __forceinline__ void mma_set(float (&s)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(s[i][0]), "+f"(s[i][1]), "+f"(s[i][2]), "+f"(s[i][3]) :: "memory");
+}
+template <int N> __device__ __forceinline__ void mma_set(u32 (&s)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(s[i][0]), "+r"(s[i][1]), "+r"(s[i][2]), "+r"(s[i][3]) :: "memory");
+}
+"#;
+
 /// The functions that programs of the group level call.
 pub fn instructions(p: &Program, out: &mut String) {
     out.push_str(PRELUDE);
@@ -63,16 +74,38 @@ pub fn instructions(p: &Program, out: &mut String) {
     );
     let mut all = Vec::new();
     multiplications(&p.body, &mut all);
-    let mut shapes: Vec<(u32, bool)> = all.into_iter().map(|(f, by)| (p.fragment(f).cols, by)).collect();
+    let mut shapes: Vec<Shape> = all
+        .into_iter()
+        .map(|(f, left, depth_rows)| Shape { n: p.fragment(f).cols, left, depth_rows })
+        .collect();
     shapes.sort_unstable();
     shapes.dedup();
-    for (n, depth_rows) in shapes {
-        multiply(p, n, depth_rows, out);
+    if shapes.iter().any(|shape| shape.left) {
+        out.push_str(SET);
+    }
+    shapes.iter().for_each(|shape| multiply(p, shape, out));
+}
+
+/// What multiplications differ in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Shape {
+    /// Columns of the sums.
+    n: u32,
+    /// Rows of the right operand run along the depth.
+    depth_rows: bool,
+    /// The left operand is in registers.
+    left: bool,
+}
+
+impl Shape {
+    fn name(&self) -> String {
+        let (rows, left) = (if self.depth_rows { "_rows" } else { "" }, if self.left { "_left" } else { "" });
+        format!("mma_group_{}{rows}{left}", self.n)
     }
 }
 
-/// The fragments of multiplications, and whether rows of their right operands run along the depth.
-fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool)>) {
+/// The fragments of multiplications, whether their left operands are in registers, and whether rows of their right operands run along the depth.
+fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool, bool)>) {
     for s in stmts {
         match s {
             Stmt::Roles { producer: body, consumers } => {
@@ -80,7 +113,8 @@ fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool)>) {
                 multiplications(consumers, all);
             }
             Stmt::For { body, .. } => multiplications(body, all),
-            Stmt::Group(Group::Mma { sum, depth_rows, .. }) => all.push((*sum, *depth_rows)),
+            Stmt::Group(Group::Mma { sum, depth_rows, .. }) => all.push((*sum, false, *depth_rows)),
+            Stmt::Group(Group::MmaLeft { sum, .. }) => all.push((*sum, true, true)),
             _ => {}
         }
     }
@@ -124,29 +158,36 @@ fn copy_window(axes: usize, out: &mut String) {
 }
 
 /// `mma_group_n(sums, left, right)`: 64 rows by `n` columns. The last operands add to the sums, take both operands as they are, the left one with
-/// neighbours along the depth, and the right one so, too, or (`_rows`) with neighbours along the columns.
-fn multiply(p: &Program, n: u32, depth_rows: bool, out: &mut String) {
+/// neighbours along the depth or (`_left`) in registers, and the right one so, too, or (`_rows`) with neighbours along the columns.
+fn multiply(p: &Program, shape: &Shape, out: &mut String) {
     let ty = p.atom().map_or("f16", |atom| atom.short());
+    let Shape { n, left, depth_rows } = *shape;
     let sums = n / 2;
-    let list = |f: &dyn Fn(u32) -> String| (0..sums).map(f).collect::<Vec<_>>().join(", ");
-    let (name, transposed) = (mma_name(n, depth_rows), u32::from(depth_rows));
+    let list =
+        |first: u32, n: u32| (first..first + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ");
+    let transposed = u32::from(depth_rows);
+    let (parameter, operand, more, given, order) = match left {
+        true => {
+            let given = "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3])";
+            ("const u32 (&a)[4]", format!("{{{}}}", list(sums, 4)), 4, given, format!("{transposed}"))
+        }
+        false => ("u64 a", format!("%{sums}"), 1, "\"l\"(a)", format!("0, {transposed}")),
+    };
+    let held: Vec<String> = (0..sums).map(|i| format!("\"+f\"(s[{}][{}])", i / 4, i % 4)).collect();
     let _ = write!(
         out,
-        "__device__ __forceinline__ void {name}(float (&s)[{}][4], u64 a, u64 b) {{
-  asm volatile(\"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{n}k{DEPTH}.f32.{ty}.{ty} {{{}}}, %{sums}, %{}, 1, 1, 1, 0, {transposed};\"
+        "__device__ __forceinline__ void {}(float (&s)[{}][4], {parameter}, u64 b) {{
+  asm volatile(\"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{n}k{DEPTH}.f32.{ty}.{ty} {{{}}}, {operand}, %{}, 1, 1, 1, {order};\"
     : {}
-    : \"l\"(a), \"l\"(b) : \"memory\");
+    : {given}, \"l\"(b) : \"memory\");
 }}
 ",
+        shape.name(),
         n / 8,
-        list(&|i| format!("%{i}")),
-        sums + 1,
-        list(&|i| format!("\"+f\"(s[{}][{}])", i / 4, i % 4)),
+        list(0, sums),
+        sums + more,
+        held.join(", "),
     );
-}
-
-fn mma_name(n: u32, depth_rows: bool) -> String {
-    format!("mma_group_{n}{}", if depth_rows { "_rows" } else { "" })
 }
 
 /// Tiles and barriers in dynamic workgroup memory.
@@ -239,16 +280,23 @@ impl Body<'_> {
             Group::Copy { from, row, col, to, block, barrier, counter } => {
                 self.copy_tensor(*from, (row, col), (*to, *block), *barrier, *counter);
             }
-            Group::Fence => self.line("mma_fence();"),
+            Group::Fence => {
+                for f in std::mem::take(&mut self.set) {
+                    self.line(&format!("mma_set(f{});", f.0));
+                }
+                self.line("mma_fence();");
+            }
             Group::Mma { sum, left, row, right, depth_rows, counter } => {
                 self.mma_group(*sum, (*left, *row), (*right, *depth_rows), *counter);
             }
+            Group::MmaLeft { sum, left, right, counter } => self.mma_left(*sum, *left, *right, *counter),
             Group::Commit => self.line("mma_commit();"),
             Group::WaitMma(n) => {
                 self.line(&format!("mma_wait<{n}>();"));
                 // The compiler does not know that sums are no one's before: it would use them earlier.
-                let sums = if *n == 0 { self.p.fragments.len() } else { 0 };
-                (0..sums).for_each(|f| self.line(&format!("mma_done(f{f});")));
+                let sums =
+                    self.p.fragments.iter().enumerate().filter(|(_, f)| *n == 0 && f.role == Role::Sum);
+                sums.for_each(|(f, _)| self.line(&format!("mma_done(f{f});")));
             }
         }
     }
@@ -296,9 +344,10 @@ impl Body<'_> {
         counter: Counter,
     ) {
         let (n, tile) = (self.p.fragment(sum).cols, self.p.group.tiles[right.0 as usize]);
+        let shape = Shape { n, left: false, depth_rows };
         // From 64 columns to the next 64. Along the depth a swizzle has all that an instruction reads, so there is no such step.
         let (block_bytes, along) = (tile.block_bytes(), CHUNK_BYTES);
-        self.unrolled("k", ROW / DEPTH);
+        self.unrolled("k", if depth_rows { tile.rows } else { ROW } / DEPTH);
         let mut operand = |name: &str, tile: GroupTile, first: String, leading: u32| {
             let stage = self.group_stage(tile, counter);
             self.line(&format!("const u64 {name} = matrix_rows({stage}{first}, {leading});"));
@@ -308,7 +357,17 @@ impl Body<'_> {
             true => operand("b", right, format!(" + k * {}", DEPTH * ROW), block_bytes),
             false => operand("b", right, format!(" + k * {DEPTH}"), along),
         }
-        self.line(&format!("{}(f{}, a, b);", mma_name(n, depth_rows), sum.0));
+        self.line(&format!("{}(f{}, a, b);", shape.name(), sum.0));
+        self.close();
+    }
+
+    fn mma_left(&mut self, sum: Fragment, left: Fragment, right: GroupTile, counter: Counter) {
+        let (n, tile) = (self.p.fragment(sum).cols, self.p.group.tiles[right.0 as usize]);
+        let (shape, stage) = (Shape { n, left: true, depth_rows: true }, self.group_stage(right, counter));
+        self.unrolled("k", tile.rows / DEPTH);
+        let (step, leading) = (DEPTH * ROW, tile.block_bytes());
+        self.line(&format!("const u64 b = matrix_rows({stage} + k * {step}, {leading});"));
+        self.line(&format!("{}(f{}, f{}[k], b);", shape.name(), sum.0, left.0));
         self.close();
     }
 }
