@@ -401,6 +401,10 @@ pub enum Stmt {
         #[serde(with = "forms::block")]
         consumers: Vec<Stmt>,
     },
+    /// Repeats as [`Stmt::For`] does, of [`Stmt::Roles`]' lists, with what belongs to an iteration in two halves: the second is done with the first of the next iteration.
+    /// So `first` has a first half, `body` the first of its iteration and the second of the one before, and `last` a second half. Without an iteration
+    /// nothing is done.
+    Staggered(Box<Staggered>),
     /// A statement of one of the [`Stmt::Roles`].
     Group(Group),
     /// Repeats a list as [`Stmt::For`] does, with the tiles that it reads copied ahead of it. See [`mod@crate::expand`].
@@ -421,6 +425,34 @@ pub enum Stmt {
         #[serde(with = "forms::block")]
         body: Vec<Stmt>,
     },
+}
+
+/// A loop whose iterations overlap; see [`Stmt::Staggered`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staggered {
+    /// The number of the iteration, for first halves.
+    pub counter: Counter,
+    /// The number of the iteration before, for second halves.
+    pub behind: Counter,
+    /// The size.
+    pub extent: Size,
+    /// How far of it at most.
+    pub below: Option<Below>,
+    /// How much of it an iteration does.
+    pub step: u32,
+    /// The first half of the first iteration.
+    pub first: Vec<Stmt>,
+    /// The first half of every other one, and the second of the one before.
+    pub body: Vec<Stmt>,
+    /// The second half of the last one.
+    pub last: Vec<Stmt>,
+}
+
+impl Staggered {
+    /// Its lists.
+    pub fn lists(&self) -> [&[Stmt]; 3] {
+        [&self.first, &self.body, &self.last]
+    }
 }
 
 /// How workgroups divide the result.
@@ -520,6 +552,7 @@ impl Program {
                 }
                 Stmt::Each { map, .. } => map.reads(buffer),
                 Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => reads(p, body, buffer),
+                Stmt::Staggered(s) => s.lists().iter().any(|list| reads(p, list, buffer)),
                 Stmt::Roles { producer, consumers } => {
                     reads(p, producer, buffer) || reads(p, consumers, buffer)
                 }

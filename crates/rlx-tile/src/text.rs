@@ -268,6 +268,16 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             write_block(f, body, depth + 1)?;
             writeln!(f, "{:1$}}}", "", depth * 2)
         }
+        Stmt::Staggered(s) => {
+            let (below, counters) = (bound(s.below), (s.counter.0, s.behind.0));
+            writeln!(f, "staggered c{} c{} in {}{below} step {} {{", counters.0, counters.1, s.extent, s.step)?;
+            for (i, list) in s.lists().into_iter().enumerate() {
+                let end = ["} then {", "} last {", "}"][i];
+                write_block(f, list, depth + 1)?;
+                writeln!(f, "{:1$}{end}", "", depth * 2)?;
+            }
+            Ok(())
+        }
         Stmt::Roles { producer, consumers } => {
             f.write_str("producer {\n")?;
             write_block(f, producer, depth + 1)?;
@@ -319,6 +329,10 @@ fn tiles_with(stmts: &[Stmt], found: &mut BTreeSet<String>) {
         let copies = match s {
             Stmt::Store { to, with: beside, .. } if !beside.is_empty() => {
                 found.insert(format!("  store g{}{}\n", to.0, with(beside)));
+                continue;
+            }
+            Stmt::Staggered(s) => {
+                s.lists().iter().for_each(|list| tiles_with(list, found));
                 continue;
             }
             Stmt::Roles { producer, consumers } => {

@@ -216,6 +216,10 @@ impl Verifier<'_> {
                 self.repeat(*counter, *extent, *step, body)
             }
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers),
+            Stmt::Staggered(s) => {
+                let at = format!("staggered c{}", s.counter.0);
+                fault(&at, Rule::Transfer("a loop of a role outside of one".to_string()))
+            }
             Stmt::Group(g) => {
                 fault(&g.to_string(), Rule::Transfer("a statement of a role outside of one".to_string()))
             }

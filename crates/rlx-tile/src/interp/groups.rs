@@ -48,12 +48,12 @@ struct Flight {
     data: Vec<Chunk>,
 }
 
-/// A list of statements in a loop.
+/// Lists of statements in a loop: of its first iteration, of its last one, and of the others.
 struct Frame<'p> {
-    stmts: &'p [Stmt],
+    lists: [&'p [Stmt]; 3],
     next: usize,
-    /// The counter and how often the list is run.
-    repeat: Option<(Counter, u32)>,
+    /// The counter, that of the iteration before, and how often lists are run.
+    repeat: Option<(Counter, Option<Counter>, u32)>,
 }
 
 /// Where a role is.
@@ -84,9 +84,21 @@ struct Shared {
     unfenced: HashMap<Fragment, bool>,
 }
 
+impl<'p> Frame<'p> {
+    /// The list of the present iteration.
+    fn list(&self, counters: &BTreeMap<Counter, u32>) -> &'p [Stmt] {
+        let Some((counter, _, n)) = self.repeat else { return self.lists[0] };
+        match counters.get(&counter).copied().unwrap_or(0) {
+            0 => self.lists[0],
+            i if i + 1 == n => self.lists[2],
+            _ => self.lists[1],
+        }
+    }
+}
+
 impl<'p> Place<'p> {
     fn new(stmts: &'p [Stmt]) -> Self {
-        let frames = vec![Frame { stmts, next: 0, repeat: None }];
+        let frames = vec![Frame { lists: [stmts; 3], next: 0, repeat: None }];
         Place { frames, counters: BTreeMap::new(), waits: None }
     }
 
@@ -94,25 +106,30 @@ impl<'p> Place<'p> {
     fn next(&mut self, extent: &dyn Fn(&Stmt) -> u32) -> Option<&'p Stmt> {
         loop {
             let frame = self.frames.last_mut()?;
-            let stmts = frame.stmts;
+            let stmts = frame.list(&self.counters);
             match stmts.get(frame.next) {
                 Some(s @ Stmt::For { counter, body, .. }) => {
                     frame.next += 1;
+                    self.enter([body; 3], (*counter, None, extent(s)));
+                }
+                Some(s @ Stmt::Staggered(of)) => {
+                    frame.next += 1;
                     let n = extent(s);
-                    if n > 0 {
-                        self.counters.insert(*counter, 0);
-                        self.frames.push(Frame { stmts: body, next: 0, repeat: Some((*counter, n)) });
-                    }
+                    // The second half of the last iteration is one more.
+                    self.enter(of.lists(), (of.counter, Some(of.behind), if n > 0 { n + 1 } else { 0 }));
                 }
                 Some(s) => {
                     frame.next += 1;
                     return Some(s);
                 }
                 None => {
-                    let again = frame.repeat.and_then(|(counter, n)| {
+                    let again = frame.repeat.and_then(|(counter, behind, n)| {
                         let i = self.counters.get_mut(&counter)?;
                         *i += 1;
-                        (*i < n).then_some(())
+                        let before = *i - 1;
+                        let again = (*i < n).then_some(());
+                        self.counters.extend(behind.map(|behind| (behind, before)));
+                        again
                     });
                     match again {
                         Some(()) => frame.next = 0,
@@ -120,6 +137,14 @@ impl<'p> Place<'p> {
                     }
                 }
             }
+        }
+    }
+
+    /// Runs lists so many times.
+    fn enter(&mut self, lists: [&'p [Stmt]; 3], repeat: (Counter, Option<Counter>, u32)) {
+        if repeat.2 > 0 {
+            self.counters.insert(repeat.0, 0);
+            self.frames.push(Frame { lists, next: 0, repeat: Some(repeat) });
         }
     }
 
@@ -185,7 +210,7 @@ impl Workgroup<'_> {
                     }
                 }
                 Stmt::Prefetch { .. } => {}
-                Stmt::For { .. } | Stmt::Roles { .. } => {
+                Stmt::For { .. } | Stmt::Staggered(_) | Stmt::Roles { .. } => {
                     return Err("a statement that roles do not have".to_owned());
                 }
                 _ => {
@@ -200,12 +225,12 @@ impl Workgroup<'_> {
 
     /// How often a loop is run.
     fn steps(&self, s: &Stmt) -> u32 {
-        match s {
-            Stmt::For { extent, below, step, .. } => {
-                u32::try_from(self.extent(*extent, *below)).unwrap_or(0).div_ceil(*step)
-            }
-            _ => 0,
-        }
+        let (extent, below, step) = match s {
+            Stmt::For { extent, below, step, .. } => (*extent, *below, *step),
+            Stmt::Staggered(s) => (s.extent, s.below, s.step),
+            _ => return 0,
+        };
+        u32::try_from(self.extent(extent, below)).unwrap_or(0).div_ceil(step)
     }
 
     /// Runs a statement, or says what it waits for.

@@ -86,6 +86,11 @@ fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
                 all.extend(below.map(|b| b.offset));
                 extents(body, all);
             }
+            Stmt::Staggered(s) => {
+                all.push(s.extent);
+                all.extend(s.below.map(|b| b.offset));
+                s.lists().iter().for_each(|list| extents(list, all));
+            }
             Stmt::Roles { producer, consumers } => {
                 extents(producer, all);
                 extents(consumers, all);

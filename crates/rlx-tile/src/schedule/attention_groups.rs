@@ -9,7 +9,8 @@
 //!     values, likewise
 //! ```
 //!
-//! Groups wait for nobody but the producer, so while one of them computes weights, the matrix units have the multiplications of another.
+//! Groups wait for nobody but the producer, so while one of them computes weights, the matrix units have the multiplications of another. They have some of
+//! its own, too: the values of a block are multiplied while the weights of the next one are computed ([`Stmt::Staggered`]).
 //!
 //! Blocks of keys are those of sm_80, and `wgmma` sums in the same groups of a depth of 16: bits are the same, too. So which of the two programs does a
 //! step is a matter of its rows and of tuning.
@@ -27,7 +28,7 @@ use crate::group::{
     WARP_ROWS,
 };
 use crate::ir::{
-    Below, Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stmt, View,
+    Below, Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Staggered, Stmt, View,
 };
 use crate::layout::CHUNK;
 use crate::tensor_map::{Map, MapDecl};
@@ -120,8 +121,9 @@ const ONCE: Counter = Counter(0);
 const ONCE_TAKEN: Counter = Counter(1);
 /// The producer's loop over the keys.
 const STEP: Counter = Counter(2);
-/// That of the consumers.
+/// That of the consumers over scores, and over results, which are a step behind.
 const TAKEN: Counter = Counter(3);
+const WEIGHTED: Counter = Counter(4);
 
 fn stmts(all: impl IntoIterator<Item = Group>) -> impl Iterator<Item = Stmt> {
     all.into_iter().map(Stmt::Group)
@@ -251,9 +253,41 @@ impl Schedule<'_> {
         let mut body = vec![Stmt::Zero(RESULT)];
         body.extend(softmax.begin());
         body.push(once(ONCE_TAKEN, vec![Group::WaitFull(FULL_Q, ONCE_TAKEN)]));
-        let mut step = vec![Stmt::Zero(S)];
-        step.extend(stmts([Group::WaitFull(FULL_K, TAKEN), Group::Fence]));
-        step.extend(stmts((0..self.parts()).map(|part| Group::Mma {
+        let convert = || Stmt::Convert { to: LEFT, from: S, col: Index::default() };
+        let given_back = |barrier, counter| Stmt::Group(Group::Arrive(barrier, counter, 0));
+        let wait = |but: u32| Stmt::Group(Group::WaitMma(but));
+        // The result so far is 0.
+        let mut first = self.scores();
+        first.extend([wait(0), given_back(EMPTY_K, TAKEN)]);
+        first.extend(softmax.weights());
+        first.push(convert());
+        let mut step = self.scores();
+        step.extend(stmts(self.weighted()));
+        step.extend([wait(1), given_back(EMPTY_K, TAKEN)]);
+        step.extend(softmax.weights());
+        step.extend([wait(0), given_back(EMPTY_V, WEIGHTED), softmax.again(RESULT), convert()]);
+        let mut last: Vec<Stmt> = stmts([Group::WaitFull(FULL_V, WEIGHTED), Group::Fence]).collect();
+        last.extend(stmts(self.weighted().into_iter().skip(1)));
+        last.extend([wait(0), given_back(EMPTY_V, WEIGHTED)]);
+        body.push(Stmt::Staggered(Box::new(Staggered {
+            counter: TAKEN,
+            behind: WEIGHTED,
+            extent: self.what.keys(),
+            below: self.seen(),
+            step: self.tiling.keys,
+            first,
+            body: step,
+            last,
+        })));
+        body.extend(softmax.store_result([(RESULT, Index::default())].into_iter()));
+        body
+    }
+
+    /// Begins the products of queries and a block of keys. What was set before is fenced, too.
+    fn scores(&self) -> Vec<Stmt> {
+        let mut all = vec![Stmt::Zero(S)];
+        all.extend(stmts([Group::WaitFull(FULL_K, TAKEN), Group::Fence]));
+        all.extend(stmts((0..self.parts()).map(|part| Group::Mma {
             sum: S,
             left: self.query_tile(part),
             row: 0,
@@ -261,21 +295,18 @@ impl Schedule<'_> {
             depth_rows: false,
             counter: TAKEN,
         })));
-        step.extend(stmts([Group::Commit, Group::WaitMma(0), Group::Arrive(EMPTY_K, TAKEN, 0)]));
-        step.extend(softmax.weights());
-        step.extend([softmax.again(RESULT), Stmt::Convert { to: LEFT, from: S, col: Index::default() }]);
+        all.push(Stmt::Group(Group::Commit));
+        all
+    }
+
+    /// Begins the products of weights and the block of values before, once that is there.
+    fn weighted(&self) -> [Group; 3] {
         let right = self.value_tile();
-        step.extend(stmts([
-            Group::WaitFull(FULL_V, TAKEN),
-            Group::Fence,
-            Group::MmaLeft { sum: RESULT, left: LEFT, right, counter: TAKEN },
+        [
+            Group::WaitFull(FULL_V, WEIGHTED),
+            Group::MmaLeft { sum: RESULT, left: LEFT, right, counter: WEIGHTED },
             Group::Commit,
-            Group::WaitMma(0),
-            Group::Arrive(EMPTY_V, TAKEN, 0),
-        ]));
-        body.push(self.repeated(TAKEN, step));
-        body.extend(softmax.store_result([(RESULT, Index::default())].into_iter()));
-        body
+        ]
     }
 
     fn softmax(&self) -> Softmax<'_> {

@@ -7,7 +7,7 @@ use rlx_kernel::ir::Access;
 use super::{Checked, Rule, Verifier, fault, must};
 use crate::atom::Arch;
 use crate::group::{Barrier, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS};
-use crate::ir::{Counter, Index, Role, Stmt};
+use crate::ir::{Counter, Index, Role, Size, Staggered, Stmt};
 use crate::layout::CHUNK;
 use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 
@@ -106,6 +106,7 @@ impl Verifier<'_> {
                     self.role_block(body, producer, counted)?;
                     self.counters.remove(counter);
                 }
+                Stmt::Staggered(s) => self.staggered(s, producer, counted)?,
                 Stmt::Group(g) => {
                     let copies = matches!(g, Group::WaitEmpty(..) | Group::Expect(..) | Group::Copy { .. });
                     must(copies == producer, &g.to_string(), || {
@@ -122,6 +123,33 @@ impl Verifier<'_> {
                     return fault("roles", Rule::Transfer(what));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What is counted in an iteration is what the list of two halves has; the others together must have as much.
+    fn staggered(&mut self, s: &Staggered, producer: bool, counted: &mut Counted) -> Checked {
+        let at = format!("staggered c{}", s.counter.0);
+        self.size(&at, s.extent)?;
+        self.below(&at, s.extent, s.below)?;
+        let open = !matches!(s.extent, Size::Const(_)) && s.below.is_none_or(|below| below.window.is_none());
+        must(open, &at, || {
+            Rule::Position("such a loop is of no known size, and begins at its first step".to_owned())
+        })?;
+        let (mut halves, mut both) = (Counted::new(), Counted::new());
+        self.enter(s.counter, s.extent, s.step)?;
+        self.role_block(&s.first, producer, &mut halves)?;
+        self.enter(s.behind, s.extent, s.step)?;
+        self.role_block(&s.body, producer, &mut both)?;
+        self.counters.remove(&s.counter);
+        self.role_block(&s.last, producer, &mut halves)?;
+        self.counters.remove(&s.behind);
+        must(halves == both, &at, || {
+            Rule::Transfer("the first and the last half of an iteration count other things than two of them".to_owned())
+        })?;
+        for (barrier, (arrivals, expected, copied)) in both {
+            let all = counted.entry(barrier).or_default();
+            *all = (all.0 + arrivals, all.1 + expected, all.2 + copied);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::numbers::{self, PROLOGUE};
 use super::stores::Store;
 use crate::beside::Span;
 use crate::ir::{
-    Begin, Coord, Copy, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile, TileDecl, View,
+    Begin, Below, Coord, Copy, Counter, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile, TileDecl, View,
     ViewDecl,
 };
 use crate::layout::CHUNK;
@@ -25,6 +25,8 @@ pub struct Body<'a> {
     depth: usize,
     /// Operands and sums of matrix instructions that were set since the last fence, or since the list began.
     pub(super) set: BTreeSet<Fragment>,
+    /// The sums of groups of multiplications that may be under way, of those that the list began; the last group is open.
+    pub(super) under_way: Vec<BTreeSet<Fragment>>,
 }
 
 /// A position in the text.
@@ -97,7 +99,7 @@ pub(super) fn chunk_offset(t: &TileDecl) -> String {
 
 impl<'a> Body<'a> {
     pub fn new(p: &'a Program, out: &'a mut String) -> Self {
-        Body { p, language: Language(p.arch.vendor()), out, depth: 1, set: BTreeSet::new() }
+        Body { p, language: Language(p.arch.vendor()), out, depth: 1, set: BTreeSet::new(), under_way: vec![BTreeSet::new()] }
     }
 
     pub fn write(mut self) -> Result<()> {
@@ -165,6 +167,7 @@ impl<'a> Body<'a> {
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<()> {
         let outer = std::mem::take(&mut self.set);
+        let outer_groups = std::mem::replace(&mut self.under_way, vec![BTreeSet::new()]);
         for s in stmts {
             self.stmt(s)?;
             let set = match s {
@@ -173,7 +176,7 @@ impl<'a> Body<'a> {
             };
             self.set.extend((self.p.fragment(*set).role != Role::Rows).then_some(*set));
         }
-        self.set = outer;
+        (self.set, self.under_way) = (outer, outer_groups);
         Ok(())
     }
 
@@ -210,17 +213,7 @@ impl<'a> Body<'a> {
                 self.store(Store { to: *to, from: *from, with, map: map.as_ref() }, (row, col))?;
             }
             Stmt::For { counter, extent, below, step, body } => {
-                let (c, mut n) = (counter.0, size(*extent));
-                if let Some(b) = below {
-                    let rows = format!("{} * (group_row + 1)", b.rows);
-                    let (offset, before) = (size(b.offset), before(*extent));
-                    let bound = match b.heads {
-                        1 => format!("{rows} + {offset}{before}"),
-                        n => format!("({rows} + {}) / {n} + {offset}{before}", n - 1),
-                    };
-                    self.line(&format!("const int e{c} = {n} < {bound} ? {n} : {bound};"));
-                    n = format!("e{c}");
-                }
+                let (c, n) = (counter.0, self.end_of_loop(*counter, *extent, *below));
                 self.line(match extent {
                     Size::Const(_) => "#pragma unroll",
                     Size::Uniform(_) | Size::Part { .. } => "#pragma unroll 1",
@@ -234,6 +227,7 @@ impl<'a> Body<'a> {
                 self.block(body)?;
                 self.close();
             }
+            Stmt::Staggered(s) => self.staggered(s)?,
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
             Stmt::Group(g) => self.group(g),
             Stmt::Pipelined { .. } => {
@@ -241,6 +235,20 @@ impl<'a> Body<'a> {
             }
         }
         Ok(())
+    }
+
+    /// How far a loop goes.
+    pub(super) fn end_of_loop(&mut self, counter: Counter, extent: Size, below: Option<Below>) -> String {
+        let (c, n) = (counter.0, size(extent));
+        let Some(b) = below else { return n };
+        let rows = format!("{} * (group_row + 1)", b.rows);
+        let (offset, before) = (size(b.offset), before(extent));
+        let bound = match b.heads {
+            1 => format!("{rows} + {offset}{before}"),
+            n => format!("({rows} + {}) / {n} + {offset}{before}", n - 1),
+        };
+        self.line(&format!("const int e{c} = {n} < {bound} ? {n} : {bound};"));
+        format!("e{c}")
     }
 
     /// Opens the loop in which each lane copies chunks: `r`, `q` are the tile's row and chunk, `row`, `col` (where asked for) the view's row and

@@ -5,6 +5,7 @@
 //! Workgroup memory is dynamic, so that it may be larger than the 48 KiB that a kernel can declare: tiles one behind the other, then barriers.
 //! [`Program::shared_bytes`] says how much a launch gives.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rlx_ir::Result;
@@ -12,7 +13,7 @@ use rlx_ir::Result;
 use super::body::{Body, index};
 use super::size;
 use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, GroupTile, ROW, STAGE_ALIGN};
-use crate::ir::{Counter, Fragment, Index, Program, Role, Stmt};
+use crate::ir::{Counter, Fragment, Index, Program, Role, Staggered, Stmt};
 use crate::layout::CHUNK_BYTES;
 use crate::tensor_map::Map;
 
@@ -113,6 +114,7 @@ fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool, bool)>) {
                 multiplications(consumers, all);
             }
             Stmt::For { body, .. } => multiplications(body, all),
+            Stmt::Staggered(s) => s.lists().iter().for_each(|list| multiplications(list, all)),
             Stmt::Group(Group::Mma { sum, depth_rows, .. }) => all.push((*sum, false, *depth_rows)),
             Stmt::Group(Group::MmaLeft { sum, .. }) => all.push((*sum, true, true)),
             _ => {}
@@ -290,15 +292,52 @@ impl Body<'_> {
                 self.mma_group(*sum, (*left, *row), (*right, *depth_rows), *counter);
             }
             Group::MmaLeft { sum, left, right, counter } => self.mma_left(*sum, *left, *right, *counter),
-            Group::Commit => self.line("mma_commit();"),
+            Group::Commit => {
+                self.line("mma_commit();");
+                self.under_way.push(BTreeSet::new());
+            }
             Group::WaitMma(n) => {
                 self.line(&format!("mma_wait<{n}>();"));
                 // The compiler does not know that sums are no one's before: it would use them earlier.
-                let sums =
-                    self.p.fragments.iter().enumerate().filter(|(_, f)| *n == 0 && f.role == Role::Sum);
-                sums.for_each(|(f, _)| self.line(&format!("mma_done(f{f});")));
+                for f in self.done(*n as usize) {
+                    self.line(&format!("mma_done(f{});", f.0));
+                }
             }
         }
+    }
+
+    /// The sums that are done when all but the last so many groups are: all, where the list began none.
+    fn done(&mut self, but: usize) -> BTreeSet<Fragment> {
+        let committed = self.under_way.len() - 1;
+        if committed == 0 && but == 0 {
+            let sums = (0..).zip(&self.p.fragments).filter(|(_, f)| f.role == Role::Sum);
+            return sums.map(|(f, _)| Fragment(f)).collect();
+        }
+        let done: BTreeSet<Fragment> =
+            self.under_way.drain(..committed.saturating_sub(but)).flatten().collect();
+        let under_way = |f: &Fragment| self.under_way.iter().any(|group| group.contains(f));
+        done.into_iter().filter(|f| !under_way(f)).collect()
+    }
+
+    /// A loop whose iterations overlap: halves of its first and last one stand before and behind it.
+    pub(super) fn staggered(&mut self, s: &Staggered) -> Result<()> {
+        let (c, behind, step) = (s.counter.0, s.behind.0, s.step);
+        let end = self.end_of_loop(s.counter, s.extent, s.below);
+        self.line(&format!("const int n{c}_steps = {end} / {step} + ({end} % {step} > 0);"));
+        self.open(&format!("if (n{c}_steps > 0) {{"));
+        self.open("{");
+        self.line(&format!("const int c{c} = 0;"));
+        self.block(&s.first)?;
+        self.close();
+        self.line("#pragma unroll 1");
+        self.open(&format!("for (int c{c} = 1; c{c} < n{c}_steps; c{c}++) {{"));
+        self.line(&format!("const int c{behind} = c{c} - 1;"));
+        self.block(&s.body)?;
+        self.close();
+        self.line(&format!("const int c{behind} = n{c}_steps - 1;"));
+        self.block(&s.last)?;
+        self.close();
+        Ok(())
     }
 
     /// A tile's stage of this iteration.
@@ -359,6 +398,7 @@ impl Body<'_> {
         }
         self.line(&format!("{}(f{}, a, b);", shape.name(), sum.0));
         self.close();
+        self.begins(sum);
     }
 
     fn mma_left(&mut self, sum: Fragment, left: Fragment, right: GroupTile, counter: Counter) {
@@ -369,5 +409,13 @@ impl Body<'_> {
         self.line(&format!("const u64 b = matrix_rows({stage} + k * {step}, {leading});"));
         self.line(&format!("{}(f{}, f{}[k], b);", shape.name(), sum.0, left.0));
         self.close();
+        self.begins(sum);
+    }
+
+    /// A multiplication of the open group has these sums.
+    fn begins(&mut self, sum: Fragment) {
+        if let Some(open) = self.under_way.last_mut() {
+            open.insert(sum);
+        }
     }
 }
