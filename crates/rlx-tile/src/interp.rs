@@ -281,7 +281,9 @@ impl<'a> Group<'a> {
                 self.counters.remove(counter);
             }
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
-            Stmt::Group(_) | Stmt::Staggered(_) => return Err("a statement of a role outside of one".to_string()),
+            Stmt::Group(_) | Stmt::Staggered(_) => {
+                return Err("a statement of a role outside of one".to_string());
+            }
             Stmt::Pipelined { .. } => return Err("a pipelined loop that was not expanded".to_string()),
         }
         Ok(())

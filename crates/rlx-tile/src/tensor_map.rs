@@ -9,6 +9,8 @@
 //! a0 g0 box [128, 64]                          strides [2·u5, 2·u7] bytes, box [64, 128, 1]
 //! ```
 //!
+//! Where neighbouring rows are those of several matrices ([`crate::ir::Heads`]), these are a dimension before the rows, and a box has all of them.
+//!
 //! What is beyond a size arrives as 0. A dimension of the batch along which the view repeats (a stride of 0) has a size of 1, and its index there is 0.
 //!
 //! A view of windows ([`crate::window`]) has a map of the image instead (`cuTensorMapEncodeIm2col`): its dimensions are channels, those along which the
@@ -144,12 +146,20 @@ impl MapDecl {
         let mut any = (cols as u64 * bytes as u64).next_multiple_of(u64::from(CHUNK_BYTES));
         let (mut sizes, mut strides) = (vec![cols as u64], Vec::new());
         let rows = (number(view.rows)?, number(view.row_stride)?);
+        // Neighbouring rows that are those of several matrices are dimensions of their own.
+        let (heads, rows) = match view.heads {
+            None => (None, rows),
+            Some(heads) => {
+                let count = i64::from(heads.count.max(1));
+                (Some((count, number(heads.stride)?)), (rows.0 / count, rows.1))
+            }
+        };
         let batch = program.grid.batch.iter().zip(&view.batch).rev();
         let batch = batch.map(|(&size, &stride)| {
             let stride = number(stride)?;
             Ok::<_, Error>((if stride == 0 { 1 } else { number(size)? }, stride))
         });
-        for dim in std::iter::once(Ok(rows)).chain(batch) {
+        for dim in heads.into_iter().chain([rows]).map(Ok).chain(batch) {
             let (size, stride) = dim?;
             let several = size > 1;
             if several && (stride <= 0 || !aligned(stride)) {
@@ -160,7 +170,11 @@ impl MapDecl {
             strides.push(stride);
             any = stride.saturating_mul(size.max(1) as u64);
         }
-        let mut box_sizes = vec![self.cols, self.rows];
+        let mut box_sizes = vec![self.cols];
+        match view.heads {
+            None => box_sizes.push(self.rows),
+            Some(heads) => box_sizes.extend([heads.count, self.rows / heads.count.max(1)]),
+        }
         box_sizes.resize(sizes.len(), 1);
         Ok(BoundMap { buffer, base, dtype: decl.dtype, sizes, strides, box_sizes, window: Vec::new() })
     }

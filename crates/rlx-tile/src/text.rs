@@ -270,7 +270,11 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
         }
         Stmt::Staggered(s) => {
             let (below, counters) = (bound(s.below), (s.counter.0, s.behind.0));
-            writeln!(f, "staggered c{} c{} in {}{below} step {} {{", counters.0, counters.1, s.extent, s.step)?;
+            writeln!(
+                f,
+                "staggered c{} c{} in {}{below} step {} {{",
+                counters.0, counters.1, s.extent, s.step
+            )?;
             for (i, list) in s.lists().into_iter().enumerate() {
                 let end = ["} then {", "} last {", "}"][i];
                 write_block(f, list, depth + 1)?;

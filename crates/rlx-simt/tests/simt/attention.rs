@@ -180,7 +180,7 @@ fn many_rows_are_done_by_warp_groups() {
         let head = |g: &mut Gen| g.pick(&[64, 64, 64, 128]);
         let shape = AttentionShape {
             kv_heads: g.size(1..=2),
-            groups: 1,
+            groups: g.size(1..=2),
             head_dim: head(&mut g),
             value_dim: head(&mut g),
             batch: g.size(1..=2),

@@ -11,7 +11,7 @@ use super::shared::{self, Chunk, Step};
 use crate::group::{
     Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
 };
-use crate::ir::{Counter, Fragment, Index, Stmt, View};
+use crate::ir::{Counter, Fragment, Heads, Index, Stmt, View};
 use crate::layout::{CHUNK, CHUNK_BYTES};
 use crate::tensor_map::{BoundMap, Map};
 
@@ -309,7 +309,7 @@ impl Workgroup<'_> {
                 let chunk = place ^ first;
                 let at = (corner.0 + i64::from(row), corner.1 + i64::from(chunk * CHUNK));
                 let (chunk, access) = match bound.window[..] {
-                    [] => self.chunk_of(&bound, at)?,
+                    [] => self.chunk_of(&bound, p.view(map.view).heads, at)?,
                     _ => self.chunk_of_window(map.view, at)?,
                 };
                 data.push(chunk);
@@ -326,11 +326,19 @@ impl Workgroup<'_> {
     }
 
     /// The elements of a mapped matrix of this batch from a row and column on, with the bits of memory that are read; those beyond it are 0.
-    fn chunk_of(&mut self, map: &BoundMap, (row, col): (i64, i64)) -> Step<(Chunk, Option<(u64, u64)>)> {
+    fn chunk_of(
+        &mut self,
+        map: &BoundMap,
+        heads: Option<Heads>,
+        (row, col): (i64, i64),
+    ) -> Step<(Chunk, Option<(u64, u64)>)> {
+        let mut indices = match heads {
+            None => vec![row],
+            Some(Heads { count, .. }) => vec![row % i64::from(count), row / i64::from(count)],
+        };
         // An index of a dimension along which the view repeats is 0.
-        let batch = self.batch.1.iter().rev().zip(&map.sizes[2..]);
-        let batch = batch.map(|(&i, &size)| if size == 1 { 0 } else { i });
-        let indices: Vec<i64> = std::iter::once(row).chain(batch).collect();
+        let batch = self.batch.1.iter().rev().zip(&map.sizes[1 + indices.len()..]);
+        indices.extend(batch.map(|(&i, &size)| if size == 1 { 0 } else { i }));
         let inside = |i: i64, size: u64| u64::try_from(i).is_ok_and(|i| i < size);
         let mut data: Chunk = [0; CHUNK as usize];
         if !indices.iter().zip(&map.sizes[1..]).all(|(&i, &size)| inside(i, size)) {

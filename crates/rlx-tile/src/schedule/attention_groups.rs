@@ -15,6 +15,8 @@
 //! Blocks of keys are those of sm_80, and `wgmma` sums in the same groups of a depth of 16: bits are the same, too. So which of the two programs does a
 //! step is a matter of its rows and of tuning.
 //!
+//! Heads that share keys are a dimension of the queries' map, before that of the queries: a box has all heads of some queries.
+//!
 //! Queries, keys and values are tiles of 64 elements of their heads beside each other; values, whose rows run along the depth, are one tile of such blocks.
 
 use rlx_ir::{Error, ErrorKind, Result};
@@ -65,8 +67,8 @@ pub(super) fn refused(what: &Attention) -> Option<&'static str> {
     if !(whole(what.head_dim) && whole(what.value_dim)) {
         return Some("heads that are no multiples of 64 elements");
     }
-    if what.groups > 1 {
-        return Some("heads that share keys");
+    if !GROUP_ROWS.is_multiple_of(what.groups) {
+        return Some("heads that share keys, of whose queries 64 rows are no whole number");
     }
     let mapped = what.vectors[..3].iter().all(|&vector| vector == CHUNK);
     (!mapped).then_some("operands whose rows are no multiples of 16 bytes apart")
@@ -265,6 +267,9 @@ impl Schedule<'_> {
         step.extend(stmts(self.weighted()));
         step.extend([wait(1), given_back(EMPTY_K, TAKEN)]);
         step.extend(softmax.weights());
+        // These values have been there since before they were multiplied. But the assembler moves nothing past a wait for memory, where it would have the weights
+        // computed behind the multiplications.
+        step.push(Stmt::Group(Group::WaitFull(FULL_V, WEIGHTED)));
         step.extend([wait(0), given_back(EMPTY_V, WEIGHTED), softmax.again(RESULT), convert()]);
         let mut last: Vec<Stmt> = stmts([Group::WaitFull(FULL_V, WEIGHTED), Group::Fence]).collect();
         last.extend(stmts(self.weighted().into_iter().skip(1)));

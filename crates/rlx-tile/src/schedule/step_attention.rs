@@ -124,6 +124,7 @@ impl<'s> Parts<'s> {
             *vector = own;
             let at_least = |e: &Extent, n: i64| e.as_const().is_none_or(|e| e >= n);
             follow &= at_least(&rows.row, 1) && rows.batch.iter().all(|stride| at_least(stride, 0));
+            follow &= i > 0 || self.what.groups == 1 || at_least(&rows.batch[BATCH], 1);
         }
         let why = refused(&Attention { vectors, ..self.what.clone() });
         Ok(why.or((!follow).then_some("rows that do not follow each other")))

@@ -60,15 +60,18 @@ impl Verifier<'_> {
             let rank = view.batch.len();
             rank == 0 && (1..=MOST_DIMS - 2).contains(&window.axes.len())
         });
-        let plain = view.heads.is_none() && windows && view.lookup.is_none();
-        must(plain && view.vector == CHUNK, at, || {
+        // A box has all of a row's matrices.
+        let heads = view.heads.map_or(1, |heads| heads.count.max(1));
+        let plain = windows && view.lookup.is_none() && (heads == 1 || view.window.is_none());
+        must(plain && view.vector == CHUNK && map.rows.is_multiple_of(heads), at, || {
             Rule::Declaration(format!(
-                "what is mapped are plain rows, or windows without a batch, accessed {CHUNK} elements at once"
+                "what is mapped are rows, of as many matrices as a box has rows of, or windows without a batch, accessed {CHUNK} elements at once"
             ))
         })?;
         [view.rows, view.cols].iter().try_for_each(|&size| self.size(at, size))?;
         let rows = map.rows.is_multiple_of(CHUNK) && (CHUNK..=256).contains(&map.rows);
-        must(rows && map.cols == ROW && 2 + view.batch.len() <= MOST_DIMS, at, || {
+        let dims = 2 + usize::from(view.heads.is_some()) + view.batch.len();
+        must(rows && map.cols == ROW && dims <= MOST_DIMS, at, || {
             Rule::Declaration(format!(
                 "a box has 8 to 256 rows of {ROW} elements, and a map at most {MOST_DIMS} dimensions"
             ))
@@ -145,7 +148,9 @@ impl Verifier<'_> {
         self.role_block(&s.last, producer, &mut halves)?;
         self.counters.remove(&s.behind);
         must(halves == both, &at, || {
-            Rule::Transfer("the first and the last half of an iteration count other things than two of them".to_owned())
+            Rule::Transfer(
+                "the first and the last half of an iteration count other things than two of them".to_owned(),
+            )
         })?;
         for (barrier, (arrivals, expected, copied)) in both {
             let all = counted.entry(barrier).or_default();
@@ -244,7 +249,8 @@ impl Verifier<'_> {
         let map = self.p.group.maps.get(from as usize);
         let map = map.ok_or_else(|| (at.to_owned(), Rule::Unknown(format!("a{from}"))))?;
         let tile = self.group_tile(at, to, stages)?;
-        self.position(at, row, false, 1)?;
+        let heads = self.p.view(map.view).heads.map_or(1, |heads| heads.count);
+        self.position(at, row, false, heads)?;
         // Chunks of a box are those of its view.
         self.position(at, col, false, CHUNK)?;
         Ok((map.rows == tile.rows && block < tile.blocks, tile.block_bytes()))

@@ -98,8 +98,10 @@ impl AttentionCase {
         let all = attention_group_tilings(head_dim.max(value_dim) as u32);
         let mut tiling = if g.chance(0.3) { g.pick(&all) } else { all[all.len() - 1] };
         tiling.stages = g.int(2..=i64::from(tiling.stages)) as u32;
-        let (batch, kv_heads, groups) = (g.size(1..=2), g.size(1..=2), 1);
+        let (batch, kv_heads) = (g.size(1..=2), g.size(1..=2));
+        let groups = if g.chance(0.6) { 1 } else { g.pick(&[2, 4, 8]) };
         let queries = if g.chance(0.3) { g.size(1..=tiling.queries as usize + 9) } else { g.size(1..=40) };
+        let queries = queries.div_ceil(groups);
         let keys = if g.chance(0.4) { g.size(1..=300) } else { g.size(1..=70) };
         let shape = AttentionShape { batch, kv_heads, groups, queries, keys, head_dim, value_dim };
         let (dtype, mask) = (g.pick(&[DType::F16, DType::BF16]), g.variant());

@@ -152,6 +152,7 @@ fn attentions_of_groups(dtype: DType, add: &mut dyn FnMut(String, Attention, Pro
         let all = attention_group_tilings(head);
         all[..2].iter().for_each(|t| add(&of(head, Mask::Causal), t, "causal"));
         add(&of(head, Mask::Given(dtype)), &all[0], "added");
+        add(&Attention { groups: 4, ..of(head, Mask::Causal) }, &all[0], "causal.grouped");
     }
     add(&of(64, Mask::Given(DType::Bool)), &attention_group_tilings(64)[0], "bools");
 }

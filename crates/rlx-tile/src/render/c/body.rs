@@ -11,8 +11,8 @@ use super::numbers::{self, PROLOGUE};
 use super::stores::Store;
 use crate::beside::Span;
 use crate::ir::{
-    Begin, Below, Coord, Copy, Counter, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile, TileDecl, View,
-    ViewDecl,
+    Begin, Below, Coord, Copy, Counter, Fragment, Heads, Index, Program, Role, Size, Stage, Stmt, Tile,
+    TileDecl, View, ViewDecl,
 };
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -99,7 +99,14 @@ pub(super) fn chunk_offset(t: &TileDecl) -> String {
 
 impl<'a> Body<'a> {
     pub fn new(p: &'a Program, out: &'a mut String) -> Self {
-        Body { p, language: Language(p.arch.vendor()), out, depth: 1, set: BTreeSet::new(), under_way: vec![BTreeSet::new()] }
+        Body {
+            p,
+            language: Language(p.arch.vendor()),
+            out,
+            depth: 1,
+            set: BTreeSet::new(),
+            under_way: vec![BTreeSet::new()],
+        }
     }
 
     pub fn write(mut self) -> Result<()> {

@@ -15,7 +15,7 @@ use super::size;
 use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, GroupTile, ROW, STAGE_ALIGN};
 use crate::ir::{Counter, Fragment, Index, Program, Role, Staggered, Stmt};
 use crate::layout::CHUNK_BYTES;
-use crate::tensor_map::Map;
+use crate::tensor_map::{Map, MapDecl};
 
 const PRELUDE: &str = r#"__device__ __forceinline__ u32 shared_address(const void* p) {
   return (u32)__cvta_generic_to_shared(p);
@@ -48,7 +48,10 @@ template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
 }
 "#;
 
-/// Registers that are set before a fence: the compiler would set them behind it, too.
+const PREFETCH_MAP: &str = r#"__device__ __forceinline__ void prefetch_map(const Map* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+"#;
+
+/// Registers that are set before a fence or a wait: the compiler would set them behind it, too.
 const SET: &str = r#"template <int N> __device__ __forceinline__ void mma_set(float (&s)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(s[i][0]), "+f"(s[i][1]), "+f"(s[i][2]), "+f"(s[i][3]) :: "memory");
@@ -62,7 +65,15 @@ template <int N> __device__ __forceinline__ void mma_set(u32 (&s)[N][4]) {
 /// The functions that programs of the group level call.
 pub fn instructions(p: &Program, out: &mut String) {
     out.push_str(PRELUDE);
-    copy_tensor(p.grid.batch.len() + 2, out);
+    let dims = |map: &MapDecl| p.grid.batch.len() + if p.view(map.view).heads.is_some() { 3 } else { 2 };
+    let plain = p.maps().iter().filter(|map| p.view(map.view).window.is_none()).map(dims);
+    // Programs of windows have it, too.
+    plain
+        .chain([p.grid.batch.len() + 2])
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .for_each(|dims| copy_tensor(dims, out));
+    out.push_str(PREFETCH_MAP);
     let axes = p.maps().iter().filter_map(|map| p.view(map.view).window.as_ref().map(|w| w.axes.len()));
     axes.for_each(|axes| copy_window(axes, out));
     // Bits 62 and 63 are the swizzle, of 128 bytes; from 8 rows to the next 8 are as many bytes as those have.
@@ -131,7 +142,6 @@ fn copy_tensor(dims: usize, out: &mut String) {
   asm volatile(\"cp.async.bulk.tensor.{dims}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{{}}}], [%2];\"
     :: \"r\"(shared_address(to)), \"l\"(map), \"r\"(shared_address(b)), {} : \"memory\");
 }}
-__device__ __forceinline__ void prefetch_map(const Map* map) {{ asm volatile(\"prefetch.tensormap [%0];\" :: \"l\"(map) : \"memory\"); }}
 ",
         list(&|i| format!("int i{i}")),
         list(&|i| format!("%{}", i + 3)),
@@ -258,6 +268,10 @@ impl Body<'_> {
     pub(super) fn group(&mut self, g: &Group) {
         match g {
             Group::WaitFull(b, c) => {
+                // What was computed before a wait is not left for later.
+                for f in self.set.clone() {
+                    self.line(&format!("mma_set(f{});", f.0));
+                }
                 let (b, phase) = self.barrier(*b, *c);
                 self.line(&format!("barrier_wait({b}, {phase} & 1);"));
             }
@@ -368,7 +382,11 @@ impl Body<'_> {
             self.close();
             return;
         }
-        let mut indices = vec![index(col), index(row)];
+        let mut indices = match view.heads {
+            None => vec![index(col), index(row)],
+            // Boxes have all matrices of a row.
+            Some(heads) => vec![index(col), "0".to_owned(), format!("({}) / {}", index(row), heads.count)],
+        };
         // Along a dimension where the view repeats the map has one index.
         let batch = view.batch.iter().enumerate().rev();
         indices.extend(batch.map(|(d, &stride)| format!("({} ? n{d} : 0)", size(stride))));
