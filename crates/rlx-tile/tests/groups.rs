@@ -99,7 +99,7 @@ fn the_verifier_knows_stages_bytes_and_arrivals() {
     assert!(matches!(broken(|p| p.group.maps[0].view = View(9)), Rule::Unknown(_)));
     assert!(declaration(broken(|p| p.views[0].vector = 4)));
     assert!(declaration(broken(|p| p.buffers[0].dtype = DType::BF16)));
-    assert!(declaration(broken(|p| p.views[1].heads = Some(Heads { count: 2, stride: Size::Const(8) }))));
+    assert!(declaration(broken(|p| p.views[1].heads = Some(Heads { count: 3, stride: Size::Const(8) }))));
     assert!(matches!(broken(|p| p.views[0].base = Size::Uniform(99)), Rule::Unknown(_)));
     assert!(matches!(broken(|p| p.arch = Arch::Sm80), Rule::Declaration(_)));
     assert!(matches!(broken(|p| p.warps = (3, 1)), Rule::Declaration(_)));

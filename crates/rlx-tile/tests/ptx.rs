@@ -22,7 +22,7 @@ use rlx_ir::testing::{AttentionShape, Gen};
 use rlx_kernel::interp::Pools;
 use rlx_ptx::{Launch, Memory, Module, TensorMap, run};
 use rlx_tile::render::source;
-use rlx_tile::schedule::{AttentionTiling, Matmul, Tiling, tilings};
+use rlx_tile::schedule::{AttentionTiling, Matmul, Tiling, attention_group_tilings, tilings};
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, interp};
 
@@ -309,6 +309,63 @@ fn committed_ptx_of_attention_means_what_is_interpreted() {
         let changed = changed.join("\n");
         let caught = std::panic::catch_unwind(|| check_attention(&case, &program, &changed));
         assert!(caught.is_err(), "nothing is different without {name}");
+    }
+}
+
+/// A causal attention of warp groups: two blocks of queries, of two heads that share keys, and keys at an edge.
+fn small_attention_groups() -> (AttentionCase, Program, PathBuf) {
+    let shape = AttentionShape {
+        batch: 1,
+        kv_heads: 1,
+        groups: 2,
+        queries: 40,
+        keys: 150,
+        head_dim: 64,
+        value_dim: 64,
+    };
+    let tiling = *attention_group_tilings(64).last().unwrap();
+    let mut g = Gen::new(7);
+    let case = AttentionCase::of(&mut g, Arch::Sm90a, (DType::BF16, tiling), shape, MaskKind::Causal);
+    let case = case.in_chunks(&mut g);
+    let program = case.program();
+    (case, program, PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/attention_sm_90a_bf16.ptx"))
+}
+
+#[test]
+fn committed_ptx_of_attention_by_groups_means_what_is_interpreted() {
+    let (case, program, path) = small_attention_groups();
+    let ptx = committed(Arch::Sm90a, &program, &path);
+    check_attention(&case, &program, &ptx);
+}
+
+#[test]
+fn what_is_missing_in_ptx_of_attention_by_groups_is_found() {
+    let (case, program, path) = small_attention_groups();
+    let ptx = std::fs::read_to_string(path).unwrap();
+    // Leaves out the line of this number of those that have a name.
+    let fault = |name: &str, which: usize| {
+        let lines: Vec<&str> = ptx.lines().collect();
+        let all = lines.iter().enumerate().filter(|(_, line)| line.contains(name));
+        let at = all.map(|(at, _)| at).nth(which).unwrap_or_else(|| panic!("{name} {which} is not there"));
+        let changed = [&lines[..at], &lines[at + 1..]].concat().join("\n");
+        let caught = std::panic::catch_unwind(|| check_attention(&case, &program, &changed));
+        let panic = caught.expect_err("the emulator finds it");
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    // Of the first half of an iteration, of two halves, and of the last one.
+    for (name, which, found) in [
+        ("wgmma.fence", 0, "no wgmma.fence"),
+        ("wgmma.fence", 1, "no wgmma.fence"),
+        ("wgmma.fence", 2, "left operand that was set with no wgmma.fence"),
+        ("wgmma.wait_group.sync.aligned \t0", 0, "a sum is used while"),
+        ("wgmma.wait_group.sync.aligned \t1", 0, "a sum is used while"),
+        ("wgmma.wait_group.sync.aligned \t0", 1, "under way"),
+        ("mbarrier.arrive.shared", 0, "a deadlock"),
+        ("cp.async.bulk", 2, "a deadlock"),
+    ] {
+        let name = name.replace("\t", "");
+        let e = fault(&name, which);
+        assert!(e.contains(found), "{name} {which}: {e}");
     }
 }
 
