@@ -11,6 +11,8 @@
 //!   copy.tensor  counted by full as they arrive       arrive empty, of the step before
 //! ```
 //!
+//! A left operand may also be in the registers of the consumers ([`Group::MmaLeft`]), as the weights of an attention are.
+//!
 //! **Operands are as they are**: rows with strides, seen through maps ([`crate::tensor_map`]). A copy takes a box of a view, and leaves it as `wgmma` reads it:
 //! rows of 64 elements, 128 bytes, whose chunks of 16 bytes are exchanged by the row's number (the *128-byte swizzle*), so that neither what
 //! is copied nor what is multiplied meets in a bank. An operand that is stored along its depth is one block of as many such rows as the tile has. A right

@@ -1,4 +1,4 @@
-//! Families of programs: matmul, of warps and of warp groups, convolution, which is a matmul of windows, and attention, of warps; [`step()`] makes one of a step of LIR.
+//! Families of programs: matmul, of warps and of warp groups, convolution, which is a matmul of windows, and attention, likewise; [`step()`] makes one of a step of LIR.
 
 mod attention;
 mod attention_bodies;
