@@ -21,7 +21,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 
-use crate::ir::{Counter, Fragment, Index, Program, Stmt};
+use crate::forms;
+use crate::ir::{Below, Counter, Fragment, Index, Program, Size, Stmt};
 use crate::layout::{CHUNK, Swizzle};
 use crate::tensor_map::{Map, MapDecl};
 
@@ -176,6 +177,37 @@ pub enum Group {
     WaitMma(u32),
     /// Lane 0 of each warp arrives at the barrier of so many iterations before; not where there was none.
     Arrive(Barrier, Counter, u32),
+}
+
+/// A loop whose iterations overlap; see [`Stmt::Staggered`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Staggered {
+    /// The number of the iteration, for first halves.
+    pub counter: Counter,
+    /// The number of the iteration before, for second halves.
+    pub behind: Counter,
+    /// The size.
+    pub extent: Size,
+    /// How far of it at most.
+    pub below: Option<Below>,
+    /// How much of it an iteration does.
+    pub step: u32,
+    /// The first half of the first iteration.
+    #[serde(with = "forms::block")]
+    pub first: Vec<Stmt>,
+    /// The first half of every other one, and the second of the one before.
+    #[serde(with = "forms::block")]
+    pub body: Vec<Stmt>,
+    /// The second half of the last one.
+    #[serde(with = "forms::block")]
+    pub last: Vec<Stmt>,
+}
+
+impl Staggered {
+    /// Its lists.
+    pub fn lists(&self) -> [&[Stmt]; 3] {
+        [&self.first, &self.body, &self.last]
+    }
 }
 
 impl Display for Group {

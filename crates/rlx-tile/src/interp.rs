@@ -17,6 +17,7 @@ mod fragments;
 mod global;
 mod groups;
 mod lookups;
+mod multiplications;
 mod shared;
 mod stores;
 mod windows;

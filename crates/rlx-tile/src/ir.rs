@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::atom::{Arch, Atom, Loading, QUAD};
 use crate::beside::{Beside, Span};
 use crate::forms;
-use crate::group::{self, Group};
+use crate::group::{self, Group, Staggered};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
 use crate::lookup::Lookup;
 pub use crate::names::{Counter, Fragment, Size, Tile, View};
@@ -425,34 +425,6 @@ pub enum Stmt {
         #[serde(with = "forms::block")]
         body: Vec<Stmt>,
     },
-}
-
-/// A loop whose iterations overlap; see [`Stmt::Staggered`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct Staggered {
-    /// The number of the iteration, for first halves.
-    pub counter: Counter,
-    /// The number of the iteration before, for second halves.
-    pub behind: Counter,
-    /// The size.
-    pub extent: Size,
-    /// How far of it at most.
-    pub below: Option<Below>,
-    /// How much of it an iteration does.
-    pub step: u32,
-    /// The first half of the first iteration.
-    pub first: Vec<Stmt>,
-    /// The first half of every other one, and the second of the one before.
-    pub body: Vec<Stmt>,
-    /// The second half of the last one.
-    pub last: Vec<Stmt>,
-}
-
-impl Staggered {
-    /// Its lists.
-    pub fn lists(&self) -> [&[Stmt]; 3] {
-        [&self.first, &self.body, &self.last]
-    }
 }
 
 /// How workgroups divide the result.

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::Group as Workgroup;
 use super::shared::{self, Chunk, Step};
-use crate::group::{
-    Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
-};
+use crate::group::{Barrier, Group, GroupTile, ROW};
 use crate::ir::{Counter, Fragment, Heads, Index, Stmt, View};
 use crate::layout::{CHUNK, CHUNK_BYTES};
 use crate::tensor_map::{BoundMap, Map};
@@ -65,7 +63,7 @@ struct Place<'p> {
 }
 
 /// Workgroup memory of the group level, and who knows what of it.
-struct Shared {
+pub(super) struct Shared {
     cells: Vec<Cell>,
     /// The first chunk of each tile.
     first: Vec<usize>,
@@ -373,93 +371,6 @@ impl Workgroup<'_> {
         let bits = dtype.bits() as u64;
         Ok((data, Some((first as u64 * bits, u64::from(CHUNK) * bits))))
     }
-
-    /// What a warp group begins to multiply: each warp the products of its 16 rows.
-    fn mma_group(
-        &mut self,
-        sum: Fragment,
-        (left, row): (GroupTile, u32),
-        (right, depth_rows): (GroupTile, bool),
-        iteration: u32,
-        s: &mut Shared,
-    ) -> Step {
-        s.fenced(sum)?;
-        let p = self.p;
-        let (a, b) = (p.group.tiles[left.0 as usize], p.group.tiles[right.0 as usize]);
-        for w in 0..self.warps.len() {
-            let number = w as u32;
-            let first = row + number / GROUP_WARPS * GROUP_ROWS + number % GROUP_WARPS * WARP_ROWS;
-            let rows = self.rows_of((left, a), iteration, (0, first..first + WARP_ROWS), s)?;
-            let mut blocks = Vec::new();
-            for block in 0..b.blocks {
-                blocks.push(self.rows_of((right, b), iteration, (block, 0..b.rows), s)?);
-            }
-            let of = |all: &[Vec<Chunk>], row: u32, i: u32| {
-                all[row as usize][(i / CHUNK) as usize][(i % CHUNK) as usize]
-            };
-            // A row is a depth, unless the right tile's rows run along it.
-            let depth = if depth_rows { b.rows } else { ROW };
-            for step in (0..depth).step_by(DEPTH as usize) {
-                let left = |r, k| of(&rows, r, step + k);
-                let right = |k: u32, c: u32| match depth_rows {
-                    true => of(&blocks[(c / ROW) as usize], step + k, c % ROW),
-                    false => of(&blocks[0], c, step + k),
-                };
-                self.warps[w].mma_of(p, sum, &left, &right)?;
-            }
-        }
-        s.sums.insert(sum, s.committed + 1);
-        Ok(())
-    }
-
-    /// The same with the left operand in registers: those of each warp are its own.
-    fn mma_left(
-        &mut self,
-        sum: Fragment,
-        left: Fragment,
-        right: GroupTile,
-        iteration: u32,
-        s: &mut Shared,
-    ) -> Step {
-        s.fenced(sum)?;
-        s.fenced(left)?;
-        let p = self.p;
-        let b = p.group.tiles[right.0 as usize];
-        for w in 0..self.warps.len() {
-            let mut blocks = Vec::new();
-            for block in 0..b.blocks {
-                blocks.push(self.rows_of((right, b), iteration, (block, 0..b.rows), s)?);
-            }
-            for step in 0..b.rows / DEPTH {
-                let right = |k: u32, c: u32| {
-                    let (row, col) = (step * DEPTH + k, c % ROW);
-                    blocks[(c / ROW) as usize][row as usize][(col / CHUNK) as usize][(col % CHUNK) as usize]
-                };
-                self.warps[w].mma_left(p, sum, (left, step), &right)?;
-            }
-        }
-        s.sums.insert(sum, s.committed + 1);
-        s.sums.insert(left, s.committed + 1);
-        Ok(())
-    }
-
-    /// Rows of a block of a tile, each in chunks in order, as matrix instructions read them: a chunk of 8 rows at a time.
-    fn rows_of(
-        &mut self,
-        (id, tile): (GroupTile, GroupTileDecl),
-        iteration: u32,
-        (block, rows): (u32, std::ops::Range<u32>),
-        s: &mut Shared,
-    ) -> Step<Vec<Vec<Chunk>>> {
-        let mut all = vec![Vec::new(); rows.len()];
-        for chunk in 0..ROW / CHUNK {
-            let stage = iteration % tile.stages;
-            let at = rows.clone().map(|row| s.at(id, tile.chunk_at(stage, block, row, chunk)));
-            let column = s.read(at.collect(), &mut self.count)?;
-            all.iter_mut().zip(column).for_each(|(row, chunk)| row.push(chunk));
-        }
-        Ok(all)
-    }
 }
 
 impl Shared {
@@ -492,7 +403,7 @@ impl Shared {
         }
     }
 
-    fn at(&self, tile: GroupTile, chunk: u32) -> usize {
+    pub(super) fn at(&self, tile: GroupTile, chunk: u32) -> usize {
         self.first[tile.0 as usize] + chunk as usize
     }
 
@@ -561,7 +472,11 @@ impl Shared {
     }
 
     /// Reads chunks, 8 at a time.
-    fn read(&mut self, chunks: Vec<usize>, count: &mut rlx_kernel::interp::Counters) -> Step<Vec<Chunk>> {
+    pub(super) fn read(
+        &mut self,
+        chunks: Vec<usize>,
+        count: &mut rlx_kernel::interp::Counters,
+    ) -> Step<Vec<Chunk>> {
         shared::count(count, &chunks.iter().copied().map(Some).collect::<Vec<_>>());
         let mut data = Vec::with_capacity(chunks.len());
         for at in chunks {
@@ -581,6 +496,11 @@ impl Shared {
         Ok(data)
     }
 
+    /// A matrix instruction of the open group uses a fragment.
+    pub(super) fn uses(&mut self, f: Fragment) {
+        self.sums.insert(f, self.committed + 1);
+    }
+
     /// Whether no matrix instruction that uses a fragment is under way.
     fn settled(&self, f: Fragment) -> Step {
         match self.sums.get(&f) {
@@ -592,7 +512,7 @@ impl Shared {
     }
 
     /// Whether a fence is behind what set a fragment.
-    fn fenced(&self, f: Fragment) -> Step {
+    pub(super) fn fenced(&self, f: Fragment) -> Step {
         match self.unfenced.get(&f) {
             Some(true) => Err(format!("f{} was set, and no fence is before its matrix instruction", f.0)),
             _ => Ok(()),

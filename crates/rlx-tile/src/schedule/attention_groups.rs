@@ -27,10 +27,10 @@ use super::attention_tilings::AttentionTiling;
 use crate::atom::Arch;
 use crate::group::{
     Barrier, BarrierDecl, DEPTH, Decls, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW,
-    WARP_ROWS,
+    Staggered, WARP_ROWS,
 };
 use crate::ir::{
-    Below, Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Staggered, Stmt, View,
+    Below, Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stmt, View,
 };
 use crate::layout::CHUNK;
 use crate::tensor_map::{Map, MapDecl};

@@ -6,8 +6,10 @@ use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
 use crate::atom::Arch;
-use crate::group::{Barrier, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS};
-use crate::ir::{Counter, Index, Role, Size, Staggered, Stmt};
+use crate::group::{
+    Barrier, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, Staggered, WARP_ROWS,
+};
+use crate::ir::{Counter, Index, Role, Size, Stmt};
 use crate::layout::CHUNK;
 use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 

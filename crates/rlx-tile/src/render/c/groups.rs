@@ -12,8 +12,8 @@ use rlx_ir::Result;
 
 use super::body::{Body, index};
 use super::size;
-use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, GroupTile, ROW, STAGE_ALIGN};
-use crate::ir::{Counter, Fragment, Index, Program, Role, Staggered, Stmt};
+use crate::group::{Barrier, DEPTH, GROUP, GROUP_ROWS, Group, GroupTile, ROW, STAGE_ALIGN, Staggered};
+use crate::ir::{Counter, Fragment, Index, Program, Role, Stmt};
 use crate::layout::CHUNK_BYTES;
 use crate::tensor_map::{Map, MapDecl};
 
