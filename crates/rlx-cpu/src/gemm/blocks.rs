@@ -13,8 +13,10 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::epilogue::Epilogue;
-use super::kernel::{AnyRows, Part, Rows, Strided, lanes_of, tiles_any};
+use super::kernel::{AnyRows, Part, Rows, Strided};
+use super::panels::lanes_of;
 use super::prefetch::Prefetch;
+use super::tiles::tiles_any;
 use super::tiling::{TileSizes, Tiling};
 use super::{Ahead, Gemm, Lines, PANEL, max_rows, panels};
 use crate::isa::{Isa, Kernel};

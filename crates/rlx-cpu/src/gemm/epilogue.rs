@@ -3,8 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::element::Packed;
-use super::kernel::lanes_of;
-use super::panels::VECTORS;
+use super::panels::{VECTORS, lanes_of};
 use crate::math::{self, Light, Unary, bounds};
 use crate::simd::{LANES, Simd};
 

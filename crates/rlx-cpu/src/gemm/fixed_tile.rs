@@ -2,8 +2,7 @@
 
 use super::epilogue::each_row;
 use super::integer::{ByteGemm, MOST_ROWS};
-use super::kernel::lanes_of;
-use super::panels::WIDEST;
+use super::panels::{WIDEST, lanes_of};
 use super::requantise::{ByteEpilogue, Column, Residual, bytes_by_floats, floats};
 use crate::math::{FixedLinear, FixedSum};
 use crate::simd::{Kernel, LANES, Simd};

@@ -6,8 +6,7 @@ use std::ops::Range;
 use super::conv::{ConvRows, Window};
 use super::element::Packed;
 use super::epilogue::{Finish, Sums, each_row, finish_in_registers, is_light};
-use super::matrix_tiles::MatrixTiles;
-use super::panels::VECTORS;
+use super::panels::{VECTORS, lanes_of};
 use super::prefetch::{FAR, FETCH_FROM, GROUP, Prefetch, fetch_result, fetch_words};
 use super::{Gemm, PANEL};
 use crate::isa::Kernel;
@@ -269,62 +268,6 @@ pub(super) fn parts(taps: usize, groups: usize, most: usize) -> impl Iterator<It
     })
 }
 
-/// Computes rows in tiles of one height, up to `S::GEMM_ROWS`, of the columns of a panel, or of the widest tile (of f32, with up to six rows).
-///
-/// # Safety
-/// As [`Gemm::run`]; the rows, the columns and the part must be in range and `b` the part's first row of words.
-#[inline(always)]
-pub(super) unsafe fn tiles_any<S: Simd, R: Rows<Element: Packed>>(
-    s: S,
-    g: &Gemm<R>,
-    (rows, height): (Range<usize>, usize),
-    columns: Range<usize>,
-    b: *const f32,
-    part: &Part,
-    ahead: &mut Prefetch,
-) {
-    let (col, vecs) = (columns.start, columns.len().div_ceil(LANES));
-    // Constant conditions: sizes an instruction set never uses are not even compiled for it.
-    macro_rules! heights {
-        ($v:literal, $t:expr; $($r:literal)*) => {
-            match height {
-                $($r => if const { $r <= S::GEMM_ROWS } { s.enter(SizedTiles::<R, $r, $v>(&mut $t)) },)*
-                _ => unreachable!("a tile has at most GEMM_ROWS rows"),
-            }
-        };
-    }
-    if const { S::GEMM_VECS == 3 } {
-        let mut t = Tiles { g, rows, col, b, part, ahead };
-        if const { R::Element::GROUP == 1 || S::BF16_DOT }
-            && height >= FETCH_FROM
-            && let Some(tiles) = MatrixTiles::of(&mut t)
-        {
-            // SAFETY: the caller's promise.
-            return unsafe { tiles.enter(s, height, vecs) };
-        }
-        // Elements that are widened as they are loaded are not for speed: one width will do, over the panel's padding.
-        if const { R::Element::GROUP > 1 && !S::BF16_DOT } {
-            heights!(3, t; 1 2 3 4 5 6 7 8 9)
-        } else {
-            match vecs {
-                4 if const { R::Element::GROUP == 1 } => heights!(4, t; 1 2 3 4 5 6),
-                3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
-                2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
-                _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
-            }
-        }
-    } else {
-        // Rows stay in the first-level cache while all vectors of the panel pass by.
-        for row in rows.step_by(height) {
-            for j in (0..vecs).map(|v| v * LANES) {
-                let (rows, b) = (row..row + height, b.wrapping_add(j));
-                let mut t = Tiles { g, rows, col: col + j, b, part, ahead: &mut *ahead };
-                heights!(1, t; 1 2 3 4 5 6);
-            }
-        }
-    }
-}
-
 /// What tiles of one height, one below the other, are computed from.
 pub(super) struct Tiles<'a, A: Rows> {
     pub(super) g: &'a Gemm<A>,
@@ -339,7 +282,9 @@ pub(super) struct Tiles<'a, A: Rows> {
 /// matmul the call would be a tenth.
 ///
 /// Behind a reference: of what is copied, the processor would wait for fields that were just written, one by one, and are read together.
-struct SizedTiles<'a, 'b, A: Rows, const R: usize, const V: usize>(&'b mut Tiles<'a, A>);
+pub(super) struct SizedTiles<'a, 'b, A: Rows, const R: usize, const V: usize>(
+    pub(super) &'b mut Tiles<'a, A>,
+);
 
 impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedTiles<'_, '_, A, R, V> {
     type Output = ();
@@ -389,7 +334,7 @@ impl Ends {
 /// Computes R rows × V vectors.
 ///
 /// # Safety
-/// As [`tiles_any`].
+/// As [`tiles_any`](super::tiles::tiles_any).
 #[inline(always)]
 unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(
     s: S,
@@ -470,12 +415,6 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
             s.enter_plain(Finish { e, sums: at, rows: R, vecs: V, c, stride, row, col, width });
         }
     }
-}
-
-/// Lanes of vector `v` that are columns, when `width` columns are left.
-#[inline(always)]
-pub(super) fn lanes_of(v: usize, width: usize) -> usize {
-    width.saturating_sub(v * LANES).min(LANES)
 }
 
 /// Stores sums as they are, where `width` columns are left.

@@ -7,8 +7,8 @@
 
 use super::element::Packed;
 use super::epilogue::{ShortEpilogue, each_row};
-use super::kernel::{Ends, Rows, Tiles, lanes_of, store_tile};
-use super::panels::{PANEL, VECTORS};
+use super::kernel::{Ends, Rows, Tiles, store_tile};
+use super::panels::{PANEL, VECTORS, lanes_of};
 use super::prefetch::{Evenly, Prefetch, fetch_result, fetch_words};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -77,7 +77,7 @@ impl<'a, T: Packed> MatrixTiles<'a, T> {
     /// Computes them in tiles of so many rows and vectors.
     ///
     /// # Safety
-    /// As [`tiles_any`](super::kernel::tiles_any).
+    /// As [`tiles_any`](super::tiles::tiles_any).
     #[inline(always)]
     pub(super) unsafe fn enter<S: Simd>(mut self, s: S, height: usize, vecs: usize) {
         macro_rules! heights {

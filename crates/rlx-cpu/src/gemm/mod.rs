@@ -54,6 +54,7 @@ mod tests;
 mod tests_matrix;
 #[cfg(test)]
 mod tests_short;
+mod tiles;
 mod tiling;
 mod widened;
 mod winograd;
@@ -80,9 +81,7 @@ pub use winograd::{Blocks, Filters, WinogradConv, WinogradTile, WinogradWork, pa
 
 use std::ops::Range;
 
-use crate::isa::{Isa, Kernel};
-use crate::simd::Simd;
-use kernel::parts;
+use crate::isa::Isa;
 use panels::{BLOCK_DEPTH, WIDEST_ROWS, tiles_across};
 use prefetch::Prefetch;
 use tiling::Tiling;
@@ -184,6 +183,15 @@ impl Ahead {
     }
 }
 
+/// What to prefetch while the last panel of a range of tasks is computed: this thread's first panel of the next matmul.
+#[inline(always)]
+fn prefetch_next(next: Next, t: &Tiling, first_task: usize) -> Prefetch {
+    // Threads take equal shares, so this thread's share starts at the same fraction.
+    let first = if first_task == 0 { 0 } else { first_task * next.panels / t.tasks().max(1) };
+    let len = next.depth.min(BLOCK_DEPTH) * PANEL;
+    Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
+}
+
 /// Packed weights of the matmul that runs next.
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
@@ -283,88 +291,6 @@ impl<T: Packed> Gemm<Strided<T>> {
             // SAFETY: the caller's promise.
             unsafe { Gemm { ahead, ..*self }.run(isa, start..end) };
             end = start;
-        }
-    }
-}
-
-struct RunTasks<'a, R: Rows> {
-    gemm: &'a Gemm<R>,
-    tasks: Range<usize>,
-}
-
-impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let g = self.gemm;
-        let tiling = g.tiling(S::GEMM_ROWS);
-        debug_assert!(self.tasks.end <= tiling.tasks());
-        // SAFETY: `Gemm::run` was promised valid operands; tiles cover each element of C once.
-        unsafe {
-            let mut stretches = tiling.stretches(self.tasks.clone());
-            let mut next = stretches.next();
-            while let Some((panel, tiles)) = next {
-                next = stretches.next();
-                let ahead =
-                    g.ahead.prefetch(&tiling, (g.b, g.depth(), g.n), panel, next.as_ref(), self.tasks.start);
-                run_column(s, g, &tiling, panel, tiles, ahead);
-            }
-        }
-    }
-}
-
-/// What to prefetch while the last panel of a range of tasks is computed: this thread's first panel of the next matmul.
-#[inline(always)]
-fn prefetch_next(next: Next, t: &Tiling, first_task: usize) -> Prefetch {
-    // Threads take equal shares, so this thread's share starts at the same fraction.
-    let first = if first_task == 0 { 0 } else { first_task * next.panels / t.tasks().max(1) };
-    let len = next.depth.min(BLOCK_DEPTH) * PANEL;
-    Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
-}
-
-/// Computes some tiles of one panel, or of the widest tile's columns.
-#[inline(always)]
-unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
-    s: S,
-    g: &Gemm<R>,
-    tiling: &Tiling,
-    panel: usize,
-    tiles: Range<usize>,
-    ahead: Prefetch,
-) {
-    let (taps, groups) = (g.rows.taps(), groups::<R::Element>(g.k));
-    let depth = groups * taps;
-    let columns = tiling.columns(panel, g.n);
-    // Partial sums in C need C to themselves and its type to hold them.
-    let in_place = g.wide.is_some()
-        || g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c))
-        || R::Element::GROUP != 1;
-    let most = if in_place { usize::MAX } else { BLOCK_DEPTH };
-    // SAFETY: the caller's promises; offsets stay within panel and row.
-    unsafe {
-        let mut b = g.b.add(panel * depth * PANEL);
-        for part in parts(taps, groups, most) {
-            let len = part.depth() * PANEL;
-            // While a block is computed, the next one is fetched.
-            let next = b.wrapping_add(len);
-            let mut ahead = if part.last { ahead } else { Prefetch::new(next, len) };
-            ahead.spread(tiles.len() * part.depth());
-            for (rows, height) in tiling.runs(tiles.clone(), g.m) {
-                if columns.len() > PANEL && height > WIDEST_ROWS {
-                    // As many tiles of six rows as there are, and one that is lower.
-                    let middle = rows.end - rows.len() % WIDEST_ROWS;
-                    let (most, rest) = (rows.start..middle, middle..rows.end);
-                    let height = rest.len();
-                    kernel::tiles_any(s, g, (most, WIDEST_ROWS), columns.clone(), b, &part, &mut ahead);
-                    if height > 0 {
-                        kernel::tiles_any(s, g, (rest, height), columns.clone(), b, &part, &mut ahead);
-                    }
-                } else {
-                    kernel::tiles_any(s, g, (rows, height), columns.clone(), b, &part, &mut ahead);
-                }
-            }
-            b = next;
         }
     }
 }

@@ -34,6 +34,12 @@ pub(super) const fn vector_at(v: usize, far: usize) -> usize {
     v / VECTORS * far + v % VECTORS * LANES
 }
 
+/// Lanes of vector `v` that are columns, when `width` columns are left.
+#[inline(always)]
+pub(super) fn lanes_of(v: usize, width: usize) -> usize {
+    width.saturating_sub(v * LANES).min(LANES)
+}
+
 /// Panels of a matrix of `n` columns.
 pub const fn panels(n: usize) -> usize {
     n.div_ceil(PANEL)

@@ -13,8 +13,10 @@ use std::ops::Range;
 
 use super::element::Packed;
 use super::epilogue::{Epilogue, Finish};
-use super::kernel::{AnyRows, Part, Rows, Strided, lanes_of, tiles_any};
+use super::kernel::{AnyRows, Part, Rows, Strided};
+use super::panels::lanes_of;
 use super::prefetch::{AHEAD, Prefetch, fetch_row};
+use super::tiles::tiles_any;
 use super::tiling::{TileSizes, Tiling};
 use super::{Ahead, Gemm, Lines, PANEL, Wide, groups};
 use crate::isa::{Isa, Kernel};

@@ -36,7 +36,6 @@ use rlx_ir::{DType, Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::Value;
 
-use super::attention_groups::attention_groups;
 use super::attention_pages::{List, Pages};
 use super::attention_softmax::Softmax;
 use super::attention_tilings::AttentionTiling;
@@ -176,15 +175,14 @@ pub(super) const SHIFT: u32 = 2;
 /// The first of the batch's sizes.
 pub(super) const SIZES: u32 = 3;
 
-/// The program of an attention.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] where the architecture has no instruction for the type, its lanes cannot make an operand of sums, or the
-/// tiling does not fit the architecture or itself.
-pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Result<Program> {
-    let unsupported = |why: String| {
-        Error::new(ErrorKind::Unsupported, format!("attention {} on {}: {why}", tiling.name(), arch.name()))
-    };
+/// An error that says what does not work.
+fn refusal(arch: Arch, tiling: &AttentionTiling, why: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("attention {} on {}: {why}", tiling.name(), arch.name()))
+}
+
+/// The instruction for an attention that the architecture can do.
+pub(super) fn atom_of(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Result<&'static Atom> {
+    let unsupported = |why: String| refusal(arch, tiling, &why);
     let atom = Atom::of_rows(arch, what.dtype).filter(|atom| atom.left_of_sums().is_some());
     let Some(atom) = atom else {
         return Err(unsupported(format!(
@@ -209,12 +207,17 @@ pub fn attention(arch: Arch, what: &Attention, tiling: &AttentionTiling) -> Resu
     if !matches!(what.unseen, Unseen::Zero | Unseen::Guard | Unseen::Nan) {
         return Err(unsupported(format!("a query that sees nothing gives {:?}", what.unseen)));
     }
-    if tiling.groups {
-        return match arch {
-            Arch::Sm90a => attention_groups(what, tiling),
-            _ => Err(unsupported("warp groups are of sm_90a".to_owned())),
-        };
-    }
+    Ok(atom)
+}
+
+/// The program of an attention by warps, each with rows of its own.
+pub(super) fn attention_warps(
+    arch: Arch,
+    atom: &'static Atom,
+    what: &Attention,
+    tiling: &AttentionTiling,
+) -> Result<Program> {
+    let unsupported = |why: String| refusal(arch, tiling, &why);
     let whole = |size: u32, of: u32| (1..=256).contains(&size) && size.is_multiple_of(of);
     let warps = [tiling.warps.0, tiling.warps.1].iter().all(|n| (1..=16).contains(n));
     if !(warps && whole(tiling.queries, tiling.warps.0 * atom.block) && whole(tiling.keys, atom.depth)) {

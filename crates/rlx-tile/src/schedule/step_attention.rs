@@ -13,8 +13,9 @@ use rlx_ir::{DType, Dim, Extent, Node};
 use rlx_kernel::schedule::{Arg, LIST_WORKGROUP, Scheduled, StepDesc, Unscheduled, list_check};
 use rlx_kernel::{Kernel, UniformArg};
 
-use super::attention::{Attention, BATCH, Mask, attention};
+use super::attention::{Attention, BATCH, Mask};
 use super::attention_groups::{attention_group_tilings, refused};
+use super::attention_program::attention;
 use super::attention_tilings::{AttentionTiling, attention_tilings};
 use super::launch::{Bound, PartLaunch, StepLaunch};
 use super::step_pages::{Reads, Source, shape_of};

@@ -6,8 +6,9 @@ use rlx_ir::Extent;
 use rlx_kernel::schedule::{Arg, Scheduled, Unscheduled};
 use rlx_kernel::{Kernel, UniformArg};
 
-use super::attention::{Mask, attention};
+use super::attention::Mask;
 use super::attention_join::{JOIN_WORKGROUP, attention_join};
+use super::attention_program::attention;
 use super::attention_tilings::AttentionTiling;
 use super::launch::{Bound, PartLaunch, PartsLaunch};
 use super::parts::{Division, FEW_QUERIES, FEW_ROWS, MULTIPLE, Parts as Divided};

@@ -38,7 +38,8 @@ use super::conv::ConvRows;
 use super::element::Packed;
 use super::epilogue::{Epilogue, Finish};
 use super::kernel::{AnyRows, Strided};
-use super::{Ahead, Gemm, Next, PANEL, RunTasks, TileSizes, panels};
+use super::run::RunTasks;
+use super::{Ahead, Gemm, Next, PANEL, TileSizes, panels};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
