@@ -64,6 +64,9 @@ impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
 }
 
 /// Computes some tiles of one panel, or of the widest tile's columns.
+///
+/// # Safety
+/// As [`Gemm::run`], for these tiles.
 #[inline(always)]
 unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
     s: S,
