@@ -68,6 +68,7 @@ impl Place<'_> {
 ///
 /// What fixed point does not decide is written as well, and written again by [`redo`](FixedTile::redo) when the tile is done: a call before that
 /// would move all sums that are still in registers to memory.
+#[derive(Clone, Copy)]
 pub(super) struct FixedTile<'a> {
     pub(super) g: &'a ByteGemm,
     pub(super) fixed: &'a [FixedLinear],
@@ -163,6 +164,12 @@ impl<'a> FixedTile<'a> {
         let (sums, column, width) =
             (self.sums.wrapping_add(skipped), self.column + skipped, self.width - skipped);
         FixedTile { fixed: &self.fixed[v..], sums, column, width, ..self }
+    }
+
+    /// The tile of the same columns that begins at `row`.
+    #[inline(always)]
+    pub(super) fn at_row(&self, row: usize) -> FixedTile<'a> {
+        FixedTile { row, ..*self }
     }
 
     /// A tile of whole vectors, whose sums are still in registers.

@@ -357,58 +357,72 @@ impl Kernel for RunTasks<'_> {
                     g.fetch_columns(s, next);
                 }
             }
-            let mut evenly = ahead.pace(b);
-            for tile in tiles {
-                let (mut row, end) = (tile * height, ((tile + 1) * height).min(g.m));
-                // Few heights serve all: powers of two, and that of the widest tile.
-                while row < end {
-                    ahead.check(&mut evenly, b);
-                    let left = end - row;
-                    let most = if columns.vectors() > VECTORS { WIDEST_ROWS } else { MOST_ROWS };
-                    let rows = if left == most { left } else { 1 << left.min(most).ilog2() };
-                    // SAFETY: as above; tiles cover each element of C once.
-                    unsafe {
-                        tile_any(s, g, rows, row, columns, b, at, &mut evenly);
-                        if columns.bytes(g, at, row).is_none() {
-                            columns.finish(s, &Sums { at, rows: row..row + rows, g });
-                        }
+            let mut meanwhile = Meanwhile { evenly: ahead.pace(b), ahead, panel: b };
+            let most = if columns.vectors() > VECTORS { WIDEST_ROWS } else { MOST_ROWS };
+            let (mut row, end) = (tiles.start * height, (tiles.end * height).min(g.m));
+            while row < end {
+                let (rows, height) = run_of_tiles(end - row, most);
+                // Sums that wait in memory are those of one tile.
+                let in_registers = columns.bytes(g, at, row).is_some();
+                let rows = row..row + if in_registers { rows } else { height };
+                // SAFETY: as above; tiles cover each element of C once.
+                unsafe {
+                    tiles_any(s, g, (rows.clone(), height), columns, b, at, &mut meanwhile);
+                    if !in_registers {
+                        columns.finish(s, &Sums { at, rows: rows.clone(), g });
                     }
-                    row += rows;
                 }
+                row = rows.end;
             }
         }
     }
 }
 
-/// Multiplies `rows` rows (1, 2, 4, 6 or 8) by the columns of a tile; the sums are left at `sums`, or the result is written.
+/// How many of some rows are in tiles of one height, and that height: as high as it can be (`most`), then powers of two, since few heights serve all.
+#[inline(always)]
+fn run_of_tiles(rows: usize, most: usize) -> (usize, usize) {
+    if rows >= most {
+        return (rows - rows % most, most);
+    }
+    let height = 1 << rows.ilog2();
+    (height, height)
+}
+
+/// What is fetched while a panel is multiplied.
+struct Meanwhile {
+    ahead: Prefetch,
+    evenly: Evenly,
+    panel: *const f32,
+}
+
+/// Multiplies rows by the columns of a panel, in tiles of 1, 2, 4, 6 or 8 of them; the result is written, or the sums of the only tile are left at
+/// `sums`.
 ///
 /// # Safety
 /// As [`ByteGemm::run`], for these rows and columns; `b` must be the panel, with sums for a tile at `sums`.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-unsafe fn tile_any<S: Simd>(
+unsafe fn tiles_any<S: Simd>(
     s: S,
     g: &ByteGemm,
-    rows: usize,
-    row: usize,
+    (rows, height): (Range<usize>, usize),
     columns: &TileColumns,
     b: *const f32,
     sums: *mut i32,
-    ahead: &mut Evenly,
+    meanwhile: &mut Meanwhile,
 ) {
     let vecs = columns.vectors();
     macro_rules! heights {
         ($v:literal, $flips:literal, $vector:expr; $($r:literal)*) => {
-            match rows {
-                $($r => s.enter(Tile::<$r, $v, $flips> {
+            match height {
+                $($r => s.enter(Tiles::<$r, $v, $flips> {
                     g,
-                    row,
+                    rows: rows.clone(),
                     b: b.wrapping_add($vector * LANES),
                     far: columns.far(),
                     starts: columns.starts().wrapping_add($vector * LANES).cast(),
-                    bytes: columns.bytes(g, sums, row).map(|tile| tile.from($vector)),
+                    bytes: columns.bytes(g, sums, rows.start).map(|tile| tile.from($vector)),
                     sums: sums.wrapping_add($vector * LANES),
-                    ahead: &mut *ahead,
+                    meanwhile: &mut *meanwhile,
                 }),)*
                 _ => unreachable!("tiles have 1, 2, 4 or 8 rows, the widest 1, 2, 4 or 6"),
             }
@@ -433,94 +447,102 @@ unsafe fn tile_any<S: Simd>(
     }
 }
 
-/// A tile of R rows × V vectors; where A's bytes may be signed, the tile `FLIPS` their highest bits.
-struct Tile<'a, const R: usize, const V: usize, const FLIPS: bool> {
+/// Tiles of R rows × V vectors, one below the other; where A's bytes may be signed, the tiles `FLIPS` their highest bits.
+///
+/// A call computes many: what is between the multiplications of two tiles is to be less than the processor looks ahead.
+struct Tiles<'a, const R: usize, const V: usize, const FLIPS: bool> {
     g: &'a ByteGemm,
-    row: usize,
+    /// A multiple of R.
+    rows: Range<usize>,
     b: *const f32,
     /// How far the next panel is behind this one.
     far: usize,
     /// What the sums begin with: i32.
     starts: *const f32,
-    /// How the sums become bytes here …
+    /// How the sums of the first tile become bytes here, and then those of the others …
     bytes: Option<FixedTile<'a>>,
-    /// … or where they are left: rows of [`WIDEST`].
+    /// … or where those of the only tile are left: rows of [`WIDEST`].
     sums: *mut i32,
-    /// What is prefetched meanwhile.
-    ahead: &'a mut Evenly,
+    meanwhile: &'a mut Meanwhile,
 }
 
 /// Steps between two looks at the end: unrolled further, loads move up and the sums spill.
 const STEPS: usize = 16;
 
-impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V, FLIPS> {
+impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tiles<'_, R, V, FLIPS> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         // (A copy, which stays in registers.)
-        let (g, mut ahead) = (self.g, *self.ahead);
+        let (g, mut ahead) = (self.g, self.meanwhile.evenly);
         // Before a word is spread over a vector, where other ports do it than those that multiply.
         let flip = if g.signed { FLIP as i32 } else { 0 };
         let spread = |word: i32| s.splat_i(if FLIPS { word ^ flip } else { word });
         let (taps, whole, far) = (g.rows.taps(), g.k / GROUP, self.far);
-        let mut start = [s.splat_i(0); V];
-        for v in 0..V {
-            // SAFETY: `RunTasks` has starts for the widest tile.
-            start[v] = s.bits(unsafe { s.load(self.starts.wrapping_add(v * LANES)) });
-        }
-        let mut acc = [start; R];
-        let mut line = self.b;
-        let lines = g.rows.tile::<R>(self.row);
-        let mut a = [std::ptr::null::<u8>(); R];
-        // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
-        unsafe {
-            for tap in 0..taps {
-                a = match g.tap_step {
-                    Some(step) if tap > 0 => a.map(|p| p.wrapping_add(step)),
-                    _ => g.rows.pointers::<R>(&lines, tap),
-                };
-                let mut k = 0;
-                while k < whole {
-                    let end = (k + STEPS).min(whole);
-                    while k < end {
-                        fetch_words::<S, V>(s, line, far);
-                        let mut b = [s.splat_i(0); V];
-                        for v in 0..V {
-                            b[v] = s.bits(s.load(line.wrapping_add(vector_at(v, far))));
-                        }
-                        for r in 0..R {
-                            let word = spread(a[r].add(k * GROUP).cast::<i32>().read_unaligned());
+        for row in self.rows.step_by(R) {
+            self.meanwhile.ahead.check(&mut ahead, self.meanwhile.panel);
+            let mut start = [s.splat_i(0); V];
+            for v in 0..V {
+                // SAFETY: `RunTasks` has starts for the widest tile.
+                start[v] = s.bits(unsafe { s.load(self.starts.wrapping_add(v * LANES)) });
+            }
+            let mut acc = [start; R];
+            let mut line = self.b;
+            let lines = g.rows.tile::<R>(row);
+            let mut a = [std::ptr::null::<u8>(); R];
+            // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
+            unsafe {
+                for tap in 0..taps {
+                    a = match g.tap_step {
+                        Some(step) if tap > 0 => a.map(|p| p.wrapping_add(step)),
+                        _ => g.rows.pointers::<R>(&lines, tap),
+                    };
+                    let mut k = 0;
+                    while k < whole {
+                        let end = (k + STEPS).min(whole);
+                        while k < end {
+                            fetch_words::<S, V>(s, line, far);
+                            let mut b = [s.splat_i(0); V];
                             for v in 0..V {
-                                acc[r][v] = s.dot_bytes(acc[r][v], word, b[v]);
+                                b[v] = s.bits(s.load(line.wrapping_add(vector_at(v, far))));
+                            }
+                            for r in 0..R {
+                                let word = spread(a[r].add(k * GROUP).cast::<i32>().read_unaligned());
+                                for v in 0..V {
+                                    acc[r][v] = s.dot_bytes(acc[r][v], word, b[v]);
+                                }
+                            }
+                            ahead.step(s);
+                            line = line.wrapping_add(PANEL);
+                            k += 1;
+                        }
+                    }
+                    if !g.k.is_multiple_of(GROUP) {
+                        for r in 0..R {
+                            let word = spread(last_word(a[r], g.k) as i32);
+                            for v in 0..V {
+                                let b = s.bits(s.load(line.wrapping_add(vector_at(v, far))));
+                                acc[r][v] = s.dot_bytes(acc[r][v], word, b);
                             }
                         }
-                        ahead.step(s);
                         line = line.wrapping_add(PANEL);
-                        k += 1;
                     }
                 }
-                if !g.k.is_multiple_of(GROUP) {
-                    for r in 0..R {
-                        let word = spread(last_word(a[r], g.k) as i32);
-                        for v in 0..V {
-                            let b = s.bits(s.load(line.wrapping_add(vector_at(v, far))));
-                            acc[r][v] = s.dot_bytes(acc[r][v], word, b);
+                match &self.bytes {
+                    Some(first) => first.at_row(row).write(s, &acc),
+                    None => {
+                        for r in 0..R {
+                            for v in 0..V {
+                                let to = self.sums.wrapping_add(r * WIDEST + v * LANES);
+                                s.store(to.cast(), s.from_bits(acc[r][v]));
+                            }
                         }
                     }
-                    line = line.wrapping_add(PANEL);
-                }
-            }
-            *self.ahead = ahead;
-            if let Some(bytes) = &self.bytes {
-                return bytes.write(s, &acc);
-            }
-            for r in 0..R {
-                for v in 0..V {
-                    s.store(self.sums.wrapping_add(r * WIDEST + v * LANES).cast(), s.from_bits(acc[r][v]));
                 }
             }
         }
+        self.meanwhile.evenly = ahead;
     }
 }
 
