@@ -1,6 +1,7 @@
 //! Convolution as a matmul: the rows are the windows of NHWC images, or of NDHWC volumes.
 
 use std::hint::select_unpredictable;
+use std::ops::Range;
 
 use super::kernel::{AnyRows, Rows};
 
@@ -75,6 +76,35 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
 
     fn any(&self) -> AnyRows<T> {
         AnyRows::Windows(*self)
+    }
+
+    /// Of an image: the lines of the kernel that meet lines of it.
+    #[inline(always)]
+    fn inside<const N: usize>(&self, tile: &[Window<T>; N]) -> Range<usize> {
+        let [_, high, wide] = self.kernel;
+        if self.kernel[0] != 1 {
+            return 0..self.taps();
+        }
+        let (mut top, mut bottom) = (tile[0].y, tile[0].y);
+        for w in tile {
+            (top, bottom) = (top.min(w.y), bottom.max(w.y));
+        }
+        // Lines of the kernel above the image for all windows, and above its end for one.
+        let step = self.dilation[1].max(1) as isize;
+        let lines = |above: isize| if step == 1 { above } else { above.div_euclid(step) };
+        let first = lines(step - 1 - bottom).clamp(0, high as isize);
+        let end = lines(step - 1 + self.size[1] as isize - top).clamp(first, high as isize);
+        first as usize * wide..end as usize * wide
+    }
+
+    /// Rows begin with a line of the result, and some windows reach beyond the first or the last line of the image.
+    #[inline(always)]
+    fn line(&self) -> Option<usize> {
+        let [_, lines, pixels] = self.out;
+        let reach =
+            lines.wrapping_sub(1) * self.stride[1] + self.kernel[1].wrapping_sub(1) * self.dilation[1] + 1;
+        let beyond = self.pad[1] > 0 || reach > self.size[1];
+        (self.kernel[0] == 1 && beyond && self.first.is_multiple_of(pixels.max(1))).then_some(pixels)
     }
 
     /// Where the taps are far apart, many are in the padding: of a kernel that spans the whole image only its middle is inside.

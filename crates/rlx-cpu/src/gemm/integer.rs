@@ -358,7 +358,7 @@ impl Kernel for RunTasks<'_> {
                 }
             }
             let mut meanwhile = Meanwhile { evenly: ahead.pace(b), ahead, panel: b };
-            let most = if columns.vectors() > VECTORS { WIDEST_ROWS } else { MOST_ROWS };
+            let most = if columns.vectors() > VECTORS { WIDEST_ROWS } else { height };
             let (mut row, end) = (tiles.start * height, (tiles.end * height).min(g.m));
             while row < end {
                 let (rows, height) = run_of_tiles(end - row, most);

@@ -49,6 +49,19 @@ pub trait Rows: Copy + Send + Sync {
     /// Where piece `tap` of each of those rows starts.
     fn pointers<const N: usize>(&self, tile: &Self::Tile<N>, tap: usize) -> [*const Self::Element; N];
 
+    /// The taps that are not zeros for all rows of a tile, as far as that is cheap to see.
+    #[inline(always)]
+    fn inside<const N: usize>(&self, tile: &Self::Tile<N>) -> Range<usize> {
+        let _ = tile;
+        0..self.taps()
+    }
+
+    /// Of how many rows a line is, where rows of a line may have the same taps [`inside`](Rows::inside).
+    #[inline(always)]
+    fn line(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether these pieces are known to be zeros, and to be so often enough to look.
     #[inline(always)]
     fn are_zeros<const N: usize>(&self, pieces: &[*const Self::Element; N]) -> bool {
@@ -210,6 +223,20 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
         }
     }
     #[inline(always)]
+    fn inside<const N: usize>(&self, tile: &AnyTile<T, N>) -> Range<usize> {
+        match (self, tile) {
+            (AnyRows::Windows(w), AnyTile::Windows(corners)) => w.inside(corners),
+            _ => 0..1,
+        }
+    }
+    #[inline(always)]
+    fn line(&self) -> Option<usize> {
+        match self {
+            AnyRows::Matrix(_) | AnyRows::Columns(_) => None,
+            AnyRows::Windows(w) => w.line(),
+        }
+    }
+    #[inline(always)]
     fn are_zeros<const N: usize>(&self, pieces: &[*const T; N]) -> bool {
         match self {
             AnyRows::Matrix(_) | AnyRows::Columns(_) => false,
@@ -368,9 +395,12 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         let step = A::Element::GROUP * g.rows.step();
         // The next panel is behind the whole depth of this one.
         let far = if const { V > VECTORS } { g.depth() * PANEL } else { 0 };
-        for tap in part.taps.clone() {
+        // Zeros add nothing to any sum.
+        let inside = g.rows.inside(&lines);
+        let (from, end) = (part.taps.start.max(inside.start), part.taps.end.min(inside.end));
+        b = b.wrapping_add((from - part.taps.start) * (k1 - k0) * PANEL);
+        for tap in from..end {
             let a = g.rows.pointers::<R>(&lines, tap);
-            // Zeros add nothing to any sum.
             if g.rows.are_zeros(&a) {
                 b = b.wrapping_add((k1 - k0) * PANEL);
                 continue;

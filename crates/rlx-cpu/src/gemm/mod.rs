@@ -51,6 +51,8 @@ mod run;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_conv;
+#[cfg(test)]
 mod tests_matrix;
 #[cfg(test)]
 mod tests_short;
@@ -209,7 +211,10 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
         let panels = tiles_across(self.n, registers);
         let is_low = registers && self.depth() <= LOW;
         let rows = if is_low || panels == 1 && self.n > PANEL { WIDEST_ROWS } else { max_rows };
-        Tiling { panels, ..Tiling::new(self.m, self.n, self.depth(), rows, self.tile_sizes) }
+        let (m, n, depth, sizes) = (self.m, self.n, self.depth(), self.tile_sizes);
+        let line = self.rows.line();
+        let within_lines = line.and_then(|line| Tiling::within_lines(line, [m, n, depth], rows, sizes));
+        Tiling { panels, ..within_lines.unwrap_or_else(|| Tiling::new(m, n, depth, rows, sizes)) }
     }
 
     /// Rows of words in a panel.

@@ -82,6 +82,8 @@ pub(super) struct Tiling {
     pub(super) tiles: usize,
     pub(super) tiles_per_block: usize,
     pub(super) panels: usize,
+    /// Rows that are divided into tiles by themselves, and how many; all of them as one if `None`.
+    pub(super) line: Option<(usize, usize)>,
 }
 
 impl Tiling {
@@ -91,6 +93,28 @@ impl Tiling {
             9 if m.is_multiple_of(8) => m / 8,
             height => m.div_ceil(height.max(1)),
         };
+        Tiling::of(tiles, [m, n, depth], tile_sizes)
+    }
+
+    /// Tiles that end with their line of so many rows, where those are nearly as high as others: tiles of the first and the last lines of an image
+    /// have less to multiply.
+    pub(super) fn within_lines(
+        line: usize,
+        [m, n, depth]: [usize; 3],
+        max_rows: usize,
+        tile_sizes: TileSizes,
+    ) -> Option<Tiling> {
+        let most = max_rows.min(tile_sizes.height).max(1);
+        let across = line.div_ceil(most);
+        if across == 0 || 3 * (line / across) < 2 * most || !m.is_multiple_of(line) {
+            return None;
+        }
+        let tiling = Tiling::of(m / line * across, [m, n, depth], tile_sizes);
+        // Lines of equal tiles are divided as all rows are.
+        Some(Tiling { line: (!line.is_multiple_of(across)).then_some((line, across)), ..tiling })
+    }
+
+    fn of(tiles: usize, [m, n, depth]: [usize; 3], tile_sizes: TileSizes) -> Tiling {
         // Rows of few steps are written more than they are read: all panels pass by while a block of C is in the cache.
         let shallow = panels(n).saturating_mul(depth) <= SHALLOW;
         let row = if shallow { depth.saturating_add(n) } else { depth };
@@ -101,7 +125,7 @@ impl Tiling {
         let fitting =
             if bytes > most { tiles.div_ceil(bytes.div_ceil(most / 2)).max(FEWEST).min(all) } else { all };
         let tiles_per_block = if splits_rows(m, n, depth) { fitting.min(row_block(all)) } else { fitting };
-        Tiling { tiles, tiles_per_block, panels: panels(n) }
+        Tiling { tiles, tiles_per_block, panels: panels(n), line: None }
     }
 
     /// Task number → (panel, tile). Blocks of rows are outermost, then panels, then the block's tiles.
@@ -137,19 +161,30 @@ impl Tiling {
     /// The rows of some tiles: stretches of tiles of one height, with that height.
     #[inline(always)]
     pub(super) fn runs(&self, tiles: Range<usize>, m: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let (rows, across) = self.line.unwrap_or((m, self.tiles));
+        let lines = match self.line {
+            Some(_) => tiles.start / across..tiles.end.div_ceil(across),
+            None => 0..1,
+        };
         // As in `tile_rows`.
-        let (low, extra) = if self.tiles == 1 { (m, 0) } else { (m / self.tiles, m % self.tiles) };
-        let start = |tile: usize| tile * low + tile.min(extra);
-        let middle = start(extra.clamp(tiles.start, tiles.end));
-        let runs = [(start(tiles.start)..middle, low + 1), (middle..start(tiles.end), low)];
-        runs.into_iter().filter(|(rows, _)| !rows.is_empty())
+        let (low, extra) = if across == 1 { (rows, 0) } else { (rows / across, rows % across) };
+        lines.flat_map(move |line| {
+            let within = |tile: usize| tile.saturating_sub(line * across).min(across);
+            let (first, end) = (within(tiles.start), within(tiles.end));
+            let start = |tile: usize| line * rows + tile * low + tile.min(extra);
+            let middle = start(extra.clamp(first, end));
+            let runs = [(start(first)..middle, low + 1), (middle..start(end), low)];
+            runs.into_iter().filter(|(rows, _)| !rows.is_empty())
+        })
     }
 
     /// Rows of a tile.
     pub(super) fn tile_rows(&self, tile: usize, m: usize) -> Range<usize> {
-        // The first m mod tiles are one row higher.
-        let (low, extra) = (m / self.tiles, m % self.tiles);
-        let start = tile * low + tile.min(extra);
+        let (rows, across) = self.line.unwrap_or((m, self.tiles));
+        let (line, tile) = if self.line.is_some() { (tile / across, tile % across) } else { (0, tile) };
+        // The first `rows` mod `across` are one row higher.
+        let (low, extra) = (rows / across, rows % across);
+        let start = line * rows + tile * low + tile.min(extra);
         start..start + low + usize::from(tile < extra)
     }
 }

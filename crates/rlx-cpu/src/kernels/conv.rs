@@ -41,6 +41,7 @@ use crate::gemm::{self, Ahead, Gemm, PANEL, Strided, TileSizes, WinogradTile};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::allocate;
 use crate::window::direct::Direct;
+use border::Border;
 use planes::{Ends, Planes};
 
 /// With at most this many input channels, images are copied with their border.
@@ -314,7 +315,7 @@ impl Conv {
             if g == 1 {
                 let others = match shape.route {
                     Route::Direct => shape.direct_cost(&self.window),
-                    _ => shape.matmul_cost(),
+                    _ => shape.matmul_cost(&self.window),
                 };
                 shape.take_im2col(&self.window, others);
             }
@@ -362,7 +363,7 @@ impl StepKernel for Conv {
             s.parts[1] = (elements * size_of::<f32>()).next_multiple_of(64);
         }
         if s.route == Route::Bordered {
-            let [h, w] = self.bordered(&s);
+            let [h, w] = self.bordered(&s, Border::Sides);
             let pixel = self.bordered_pixel(&s) * self.dtype.size_bytes();
             let elements = s.batch.checked_mul(s.size[0] * h * w).and_then(|n| n.checked_mul(pixel));
             s.parts[1] = elements.ok_or_else(large)?.next_multiple_of(64);

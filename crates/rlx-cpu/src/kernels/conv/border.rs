@@ -1,16 +1,33 @@
 //! Images of few channels: a copy with its border, in which a line of a window is one contiguous tap.
 
-use super::{Conv, Shape};
+use super::{Conv, Shape, Window};
 use crate::kernels::{RunCx, Shared};
 
+/// Where frames get a border.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Border {
+    /// At their sides: what is above and below is zeros elsewhere, which need not be multiplied.
+    Sides,
+    /// All around.
+    All,
+}
+
+impl Border {
+    /// Lines above a frame.
+    fn top(self, window: &Window) -> usize {
+        if self == Border::All { window.before[1] } else { 0 }
+    }
+}
+
 impl Conv {
-    /// Lines and pixels of a frame with its border.
-    pub(super) fn bordered(&self, s: &Shape) -> [usize; 2] {
+    /// Lines and pixels of a frame with this border.
+    pub(super) fn bordered(&self, s: &Shape, border: Border) -> [usize; 2] {
         let w = &self.window;
-        [1, 2].map(|d| s.size[d] + w.before[d] + w.after[d])
+        let [h, width] = [1, 2].map(|d| s.size[d] + w.before[d] + w.after[d]);
+        [if border == Border::All { h } else { s.size[1] }, width]
     }
 
-    /// Copies the frames to `place` in scratch, in pixels of `c` elements, with `border` around them and `rest` behind each
+    /// Copies the frames to `place` in scratch, in pixels of `c` elements, with a `border` of `outside`, and `rest` behind each
     /// pixel's channels.
     pub(super) unsafe fn copy_with_border<T: Copy + Send + Sync>(
         &self,
@@ -18,10 +35,11 @@ impl Conv {
         s: &Shape,
         place: usize,
         c: usize,
-        [border, rest]: [T; 2],
+        border: Border,
+        [outside, rest]: [T; 2],
     ) {
-        let [h, w] = self.bordered(s);
-        let [_, top, left] = self.window.before;
+        let [h, w] = self.bordered(s, border);
+        let (top, left) = (border.top(&self.window), self.window.before[2]);
         if c == 0 {
             // Pixels without channels take no room, and there are rows of them all the same.
             return;
@@ -31,7 +49,7 @@ impl Conv {
         let (count, [volume, frame, line, pixel]) = (s.channels, s.strides);
         let [frames, lines, pixels] = s.size;
         let fill = |pixels: &mut [T]| {
-            pixels.fill(border);
+            pixels.fill(outside);
             pixels.chunks_exact_mut(c).for_each(|pixel| pixel[count..].fill(rest));
         };
         cx.parallel(s.worth, s.batch * frames * h, &|range, _| {

@@ -28,7 +28,7 @@ impl Shape {
         if image
             && self.ends.x.is_some()
             && self.ends.y.is_some()
-            && self.direct_cost(window) < self.matmul_cost()
+            && self.direct_cost(window) < self.matmul_cost(window)
         {
             self.route = Route::Direct;
         }
@@ -39,12 +39,23 @@ impl Shape {
     }
 
     /// Multiply-adds of vectors of filters for a pixel of the result of a group.
-    pub(super) fn matmul_cost(&self) -> f64 {
+    pub(super) fn matmul_cost(&self, window: &Window) -> f64 {
         let moved = TRANSPOSING * (self.channels + self.filters) as f64;
         let [frames, lines, columns] = self.kernel;
         let taps = frames * lines * if self.route == Route::Bordered { 1 } else { columns };
         let places = PLACING * (taps * panels(self.filters)) as f64;
-        self.depth() * self.filters.div_ceil(LANES) as f64 + moved + places
+        let inside = self.lines_inside(window);
+        inside * (self.depth() * self.filters.div_ceil(LANES) as f64 + places) + moved
+    }
+
+    /// Of the kernel's lines, over all windows of an image, how many meet a line of it: a share.
+    fn lines_inside(&self, window: &Window) -> f64 {
+        let (lines, size, kernel) = (self.out[1], self.size[1], self.kernel[1]);
+        let (step, above) = (window.stride[1].max(1), window.before[1]);
+        // The first window whose line of the kernel is below this line of the image.
+        let first = |line: usize, at: usize| (line + above).saturating_sub(at).div_ceil(step).min(lines);
+        let inside = (0..kernel).map(|k| k * window.dilation[1]).map(|at| first(size, at) - first(0, at));
+        if self.kernel[0] == 1 { inside.sum::<usize>() as f64 / (lines * kernel).max(1) as f64 } else { 1.0 }
     }
 
     /// Multiply-adds of vectors of pixels for a pixel of the result of a group.

@@ -7,6 +7,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::border::Border;
 use super::{Conv, Route, Shape, Tail, depthwise_integer, has_whole_panels, is_depthwise_of};
 use crate::formats;
 use crate::gemm::{self, AnyRows, ByteGemm, ConvRows, Strided};
@@ -95,7 +96,7 @@ fn is_copied(conv: &Conv, s: &Shape) -> bool {
         return false;
     }
     let product = |of: &[usize]| of.iter().map(|&n| n as f64).product::<f64>();
-    let copied = product(&[s.batch, s.size[0], s.channels]) * product(&conv.bordered(s));
+    let copied = product(&[s.batch, s.size[0], s.channels]) * product(&conv.bordered(s, Border::All));
     let tiles = product(&[s.batch]) * product(&s.out) / 8.0 * gemm::panels(s.filters) as f64;
     let saved = product(&s.kernel) - product(&s.kernel[..2]);
     tiles * saved * TAP_NANOS > copied / COPIED_PER_NANO
@@ -122,7 +123,7 @@ impl StepKernel for ConvInteger {
         };
         let mut images = tap.next_multiple_of(64);
         if s.route == Route::Bordered {
-            let [h, w] = self.conv.bordered(&s);
+            let [h, w] = self.conv.bordered(&s, Border::All);
             let pixels = s.batch.checked_mul(s.size[0] * h * w).and_then(|n| n.checked_mul(pixel_bytes(&s)));
             images = pixels.and_then(|n| n.checked_add(images)).ok_or_else(large)?.next_multiple_of(64);
         }
@@ -200,7 +201,7 @@ impl ConvInteger {
                     std::ptr::write_bytes(tap.wrapping_add(pixel + s.channels), rest, padding);
                 }
                 let place = s.parts[0] + bytes.next_multiple_of(64);
-                self.conv.copy_with_border::<u8>(cx, s, place, pixel_bytes(s), [zero, rest]);
+                self.conv.copy_with_border::<u8>(cx, s, place, pixel_bytes(s), Border::All, [zero, rest]);
             }
         }
     }
@@ -258,7 +259,7 @@ impl ConvInteger {
             Route::Windows => AnyRows::Windows(windows),
             Route::Im2col | Route::Direct => unreachable!("they are ways of f32"),
             Route::Bordered => {
-                let ([h, w], c) = (self.conv.bordered(s), pixel_bytes(s));
+                let ([h, w], c) = (self.conv.bordered(s, Border::All), pixel_bytes(s));
                 k = s.kernel[2] * c;
                 // All of a window of an image is within the copy.
                 tap_step = (s.kernel[0] == 1 && windows.pad[0] == 0)

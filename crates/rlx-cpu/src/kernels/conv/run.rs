@@ -1,5 +1,6 @@
 //! How a bound convolution runs: weights packed if no one has, the image with its border or as rows of channels, then a matmul for each group.
 
+use super::border::Border;
 use super::{Conv, Route, Shape};
 use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Packed, Rows, Strided};
 use crate::kernels::matmul::{packed_bytes, run_gemm};
@@ -28,8 +29,8 @@ impl Conv {
                 planes.take_all::<T>(cx, s.worth, cx.ptr(s.x));
             }
             if s.route == Route::Bordered {
-                let zeros = [T::zero(); 2];
-                self.copy_with_border::<T>(cx, s, s.parts[0], self.bordered_pixel(s), zeros);
+                let (pixel, zeros) = (self.bordered_pixel(s), [T::zero(); 2]);
+                self.copy_with_border::<T>(cx, s, s.parts[0], pixel, Border::Sides, zeros);
             }
             let words = self.group_bytes(s).unwrap_or(0) / 4;
             for group in 0..self.groups {
@@ -149,7 +150,7 @@ impl Conv {
                     self.multiply(cx, s, &gemm);
                 }
                 Route::Bordered => {
-                    let [h, w] = self.bordered(s);
+                    let [h, w] = self.bordered(s, Border::Sides);
                     let c = self.bordered_pixel(s);
                     let rows = ConvRows {
                         input: cx.shared_scratch.wrapping_add(s.parts[0]).cast(),
@@ -157,7 +158,7 @@ impl Conv {
                         strides: [h * w * c, w * c, c],
                         volume_stride: s.size[0] * h * w * c,
                         kernel: [s.kernel[0], s.kernel[1], 1],
-                        pad: [windows.pad[0], 0, 0],
+                        pad: [windows.pad[0], windows.pad[1], 0],
                         ..windows
                     };
                     let gemm = Gemm { k: s.kernel[2] * c, ..self.gemm(cx, s, group, b, rows) };
