@@ -14,7 +14,7 @@ use crate::gemm::Packed;
 use crate::isa::Kernel;
 use crate::layout::{At, Bound, Layout, collapse};
 use crate::rows::{self, Columns, Reduction, Rows};
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
 /// Columns that are reduced side by side.
 const BLOCK: usize = 128;
@@ -179,14 +179,17 @@ impl Reduce {
         let [y, x] = self.kept;
         let (lines, step) = (self.reduced.elements(), self.reduced.strides()[0]);
         let width = y.dims()[y.rank() - 1];
-        let (rows, blocks) = (y.elements().checked_div(width).unwrap_or(0), width.div_ceil(BLOCK));
+        let rows = y.elements().checked_div(width).unwrap_or(0);
         let (from, to, isa) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to), cx.isa);
+        let all = Columns { x: from.get().cast_const(), step, lines, columns: width };
+        let most = cx.share(self.worth, rows, width, all.together(), LANES);
+        let blocks = width.div_ceil(most);
         cx.parallel(self.worth, rows * blocks, &|range, _| {
             for unit in range {
-                let (row, start) = (unit / blocks, unit % blocks * BLOCK);
+                let (row, start) = (unit / blocks, unit % blocks * most);
                 let x = from.get().wrapping_offset(x.outer_at(row)).wrapping_add(start).cast_const();
                 let out = to.get().wrapping_offset(y.outer_at(row)).wrapping_add(start);
-                let columns = Columns { x, step, lines, columns: BLOCK.min(width - start) };
+                let columns = Columns { x, step, lines, columns: most.min(width - start) };
                 // SAFETY: the views are within their buffers; each result is written once.
                 unsafe { rows::reduce_columns(isa, how, columns, out) };
             }

@@ -4,7 +4,7 @@
 //! Weights of a piece are relative to the largest score so far, `e^(s − largest)`. Where a later piece has a larger one, what was summed
 //! with the earlier weights is scaled to it; at the end the sums are divided by the sum of all weights.
 
-use super::reduce::max_of;
+use super::reduce::{max_of, scale_row};
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::math;
@@ -146,17 +146,6 @@ unsafe fn fill_zeros<S: Simd, T: Packed>(s: S, x: *mut T, from: usize, to: usize
     for i in (from..to).step_by(LANES) {
         // SAFETY: the caller's promise.
         unsafe { T::store(s, x.add(i), LANES.min(to - i), s.zero()) };
-    }
-}
-
-/// # Safety
-/// `n` elements must be writable.
-#[inline(always)]
-unsafe fn scale_row<S: Simd>(s: S, x: *mut f32, n: usize, factor: S::F) {
-    for i in (0..n).step_by(LANES) {
-        let lanes = LANES.min(n - i);
-        // SAFETY: the caller's promise.
-        unsafe { s.store_upto(x.add(i), lanes, s.mul(s.load_upto(x.add(i), lanes), factor)) };
     }
 }
 

@@ -1,6 +1,8 @@
 //! Reductions of contiguous rows, and of columns side by side: of f32, and of 16-bit floats, which are widened as they are
 //! read and rounded once at the end.
 
+use std::mem::MaybeUninit;
+
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
@@ -18,6 +20,17 @@ pub enum Reduction {
     Max,
     /// The smallest; ∞ of nothing, NaN if any is NaN.
     Min,
+}
+
+impl Reduction {
+    /// The result of nothing, but for means.
+    fn start(self) -> f32 {
+        match self {
+            Reduction::Max => f32::NEG_INFINITY,
+            Reduction::Min => f32::INFINITY,
+            Reduction::Sum | Reduction::Mean | Reduction::SumOfSquares => 0.0,
+        }
+    }
 }
 
 /// What is summed.
@@ -108,6 +121,25 @@ unsafe fn extreme<S: Simd, T: Packed>(s: S, p: *const T, n: usize, start: f32, l
         }
     }
     more(s, largest, more(s, largest, acc[0], acc[2]), more(s, largest, acc[1], acc[3]))
+}
+
+/// Multiplies a row by a factor.
+///
+/// # Safety
+/// `n` elements must be readable and writable.
+#[inline(always)]
+pub(super) unsafe fn scale_row<S: Simd>(s: S, x: *mut f32, n: usize, factor: S::F) {
+    let whole = n - n % LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            s.store(x.add(i), s.mul(s.load(x.add(i)), factor));
+        }
+        if whole < n {
+            let x = x.add(whole);
+            s.store_upto(x, n - whole, s.mul(s.load_n(x, n - whole), factor));
+        }
+    }
 }
 
 /// The smallest and the largest of a row, in one pass: ∞ and −∞ of nothing, twice NaN if any is NaN.
@@ -238,6 +270,12 @@ const WIDE: usize = 8;
 /// Lines after which the partial results are put aside: sums of many lines stay as exact as a tree's.
 pub(super) const STRETCH: usize = 128;
 
+/// Lines that are read beside each other where they are far apart ([`Columns::are_far`]).
+const BESIDE: usize = 4;
+
+/// Columns whose partial results are in the first-level cache meanwhile.
+const CHUNK: usize = 1024;
+
 /// Neighbouring columns of lines that are `step` elements apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<T = f32> {
@@ -249,6 +287,20 @@ pub struct Columns<T = f32> {
     pub lines: usize,
     /// Columns.
     pub columns: usize,
+}
+
+impl<T> Columns<T> {
+    /// Whether lines are wide and so far apart that a few vectors of each are no stream of memory: what the processor fetches by itself ends with
+    /// a page. These columns are best reduced [`CHUNK`] at a time.
+    fn are_far(&self) -> bool {
+        const PAGE: usize = 4096;
+        self.columns > WIDE * LANES && self.step.unsigned_abs() * size_of::<T>() >= PAGE
+    }
+
+    /// How many of them are best reduced together.
+    pub(crate) fn together(&self) -> usize {
+        if self.are_far() { CHUNK } else { WIDE * LANES }
+    }
 }
 
 /// Reduces each column to one element of `out`: in stretches of lines, whose results are joined in order.
@@ -270,6 +322,15 @@ impl<T: Packed> Kernel for ReduceColumns<T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut first = 0;
+        if self.columns.are_far() {
+            let whole = self.columns.columns - self.columns.columns % LANES;
+            while first < whole {
+                let width = (whole - first).min(CHUNK);
+                // SAFETY: `reduce_columns` was promised the memory.
+                unsafe { far_block(s, &self, first, width) };
+                first += width;
+            }
+        }
         while first < self.columns.columns {
             let width = (self.columns.columns - first).min(WIDE * LANES);
             // SAFETY: `reduce_columns` was promised the memory; first + width ≤ columns.
@@ -287,6 +348,58 @@ impl<T: Packed> Kernel for ReduceColumns<T> {
     }
 }
 
+/// Reduces `width` columns from `first` on, whole vectors of at most [`CHUNK`], along [`BESIDE`] lines at a time. Each column is reduced in the same
+/// order as by [`block`].
+///
+/// # Safety
+/// As [`reduce_columns`]; the vectors must be within the columns.
+#[inline(always)]
+unsafe fn far_block<S: Simd, T: Packed>(s: S, r: &ReduceColumns<T>, first: usize, width: usize) {
+    let c = &r.columns;
+    let start = s.splat(r.how.start());
+    let mut buffers = MaybeUninit::<[[f32; CHUNK]; 2]>::uninit();
+    let acc = buffers.as_mut_ptr().cast::<f32>();
+    let total = acc.wrapping_add(CHUNK);
+    // SAFETY: the caller's promise, and there is room for the columns in both buffers.
+    unsafe {
+        for v in (0..width).step_by(LANES) {
+            s.store(total.add(v), start);
+        }
+        for stretch in (0..c.lines).step_by(STRETCH) {
+            let end = c.lines.min(stretch + STRETCH);
+            let mut line = stretch;
+            while line < end {
+                let count = (end - line).min(BESIDE);
+                let x = c.x.wrapping_add(first).wrapping_offset(line as isize * c.step);
+                for v in (0..width).step_by(LANES) {
+                    let mut sum = if line == stretch { start } else { s.load(acc.add(v)) };
+                    if count == BESIDE {
+                        for l in 0..BESIDE {
+                            let x = x.wrapping_offset(l as isize * c.step).wrapping_add(v);
+                            sum = join(s, r.how, T::load(s, x, LANES), sum);
+                        }
+                    } else {
+                        for l in 0..count {
+                            let x = x.wrapping_offset(l as isize * c.step).wrapping_add(v);
+                            sum = join(s, r.how, T::load(s, x, LANES), sum);
+                        }
+                    }
+                    s.store(acc.add(v), sum);
+                }
+                line += count;
+            }
+            for v in (0..width).step_by(LANES) {
+                let sum = join_stretches(s, r.how, s.load(acc.add(v)), s.load(total.add(v)));
+                s.store(total.add(v), sum);
+            }
+        }
+        for v in (0..width).step_by(LANES) {
+            let y = finished(s, r.how, s.load(total.add(v)), c.lines);
+            T::store(s, r.out.wrapping_add(first + v), LANES, y);
+        }
+    }
+}
+
 /// Reduces V vectors of columns from `first` on, whose last has `lanes` of them.
 ///
 /// # Safety
@@ -294,11 +407,7 @@ impl<T: Packed> Kernel for ReduceColumns<T> {
 #[inline(always)]
 unsafe fn block<S: Simd, T: Packed, const V: usize>(s: S, r: &ReduceColumns<T>, first: usize, lanes: usize) {
     let c = &r.columns;
-    let start = match r.how {
-        Reduction::Max => f32::NEG_INFINITY,
-        Reduction::Min => f32::INFINITY,
-        _ => 0.0,
-    };
+    let start = r.how.start();
     let mut total = [s.splat(start); V];
     let mut line = c.x.wrapping_add(first);
     let mut done = 0;
@@ -315,17 +424,29 @@ unsafe fn block<S: Simd, T: Packed, const V: usize>(s: S, r: &ReduceColumns<T>, 
             done += 1;
         }
         for v in 0..V {
-            total[v] = match r.how {
-                Reduction::SumOfSquares => s.add(acc[v], total[v]),
-                how => join(s, how, acc[v], total[v]),
-            };
+            total[v] = join_stretches(s, r.how, acc[v], total[v]);
         }
     }
     for (v, total) in total.iter().enumerate() {
-        let y = if r.how == Reduction::Mean { s.div(*total, s.splat(c.lines as f32)) } else { *total };
+        let y = finished(s, r.how, *total, c.lines);
         // SAFETY: the caller's promise.
         unsafe { T::store(s, r.out.wrapping_add(first + v * LANES), lanes, y) };
     }
+}
+
+/// The partial result of a stretch of lines, joined with those before.
+#[inline(always)]
+fn join_stretches<S: Simd>(s: S, how: Reduction, part: S::F, total: S::F) -> S::F {
+    match how {
+        Reduction::SumOfSquares => s.add(part, total),
+        how => join(s, how, part, total),
+    }
+}
+
+/// The result of `lines` lines, whose partial results are joined.
+#[inline(always)]
+fn finished<S: Simd>(s: S, how: Reduction, total: S::F, lines: usize) -> S::F {
+    if how == Reduction::Mean { s.div(total, s.splat(lines as f32)) } else { total }
 }
 
 #[inline(always)]

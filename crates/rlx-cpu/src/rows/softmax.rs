@@ -1,6 +1,6 @@
 //! Softmax of contiguous rows, with scale and additive mask, and of columns side by side.
 
-use super::reduce::{STRETCH, fill, max_of};
+use super::reduce::{STRETCH, fill, max_of, scale_row};
 use crate::isa::{Isa, Kernel};
 use crate::math;
 use crate::simd::{LANES, Simd};
@@ -24,28 +24,62 @@ pub struct Softmax {
     pub log: bool,
 }
 
+/// Rows that are computed together, if they are of at most [`SHORT`] elements: the largest of all, the exponentials of all, and the quotients. Each
+/// is reduced lane by lane, which takes a processor longer than it looks ahead; meanwhile it computes the others.
+const TOGETHER: usize = 4;
+
+/// Longer rows would leave the first-level cache before they are read again, and have less to wait for.
+const SHORT: usize = 1024;
+
 impl Kernel for Softmax {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        let n = self.columns;
+        let together = if self.columns <= SHORT { TOGETHER } else { 1 };
         let mut largest = f32::NEG_INFINITY;
-        for r in 0..self.rows {
+        for first in (0..self.rows).step_by(together) {
             // SAFETY: `softmax` was promised the rows and masks.
-            unsafe {
-                let (x, y) = (self.x.add(r * n), self.y.add(r * n));
-                let plain = self.scale == 1.0 && self.mask.is_none();
-                let src = if plain {
-                    x
-                } else {
-                    prepare(s, x, y, n, self.scale, self.mask.map(|(p, stride)| p.add(r * stride)));
-                    y.cast_const()
-                };
-                largest = max_of(s, src, n);
-                if self.log { log_row(s, src, y, n, largest) } else { row(s, src, y, n, largest) }
-            }
+            largest = unsafe { self.some(s, first, together.min(self.rows - first)) };
         }
         largest
+    }
+}
+
+impl Softmax {
+    /// `count` rows from `first` on, at most [`TOGETHER`]; gives the largest element of the last.
+    ///
+    /// # Safety
+    /// As [`softmax`].
+    #[inline(always)]
+    unsafe fn some<S: Simd>(&self, s: S, first: usize, count: usize) -> f32 {
+        let n = self.columns;
+        let plain = self.scale == 1.0 && self.mask.is_none();
+        let mut of = [(self.x, self.y, f32::NEG_INFINITY); TOGETHER];
+        let of = &mut of[..count];
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (r, (x, y, largest)) in of.iter_mut().enumerate() {
+                let row = first + r;
+                (*x, *y) = (self.x.add(row * n), self.y.add(row * n));
+                if !plain {
+                    prepare(s, *x, *y, n, self.scale, self.mask.map(|(p, stride)| p.add(row * stride)));
+                    *x = y.cast_const();
+                }
+                *largest = max_of(s, *x, n);
+            }
+            let mut sums = [0.0; TOGETHER];
+            for (&mut (x, y, largest), sum) in of.iter_mut().zip(&mut sums) {
+                *sum = exp_row(s, x, (!self.log).then_some(y), n, largest);
+            }
+            for (&mut (x, y, largest), &sum) in of.iter_mut().zip(&sums) {
+                if self.log {
+                    logarithms(s, x, y, n, largest, sum);
+                } else {
+                    scale_row(s, y, n, s.splat(1.0 / sum));
+                }
+            }
+        }
+        of.last().map_or(f32::NEG_INFINITY, |&(_, _, largest)| largest)
     }
 }
 
@@ -73,52 +107,38 @@ unsafe fn prepare<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, scale: f3
 unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, shift: f32) -> f32 {
     let shift_v = s.splat(shift);
     let mut sum = s.zero();
-    let mut i = 0;
-    while i < n {
-        let lanes = (n - i).min(LANES);
-        // SAFETY: the caller's promise; i + lanes ≤ n.
-        unsafe {
-            let mut e = math::exp_normal(s, s.sub(s.load_upto(x.add(i), lanes), shift_v));
+    let whole = n - n % LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            let e = math::exp_normal(s, s.sub(s.load(x.add(i)), shift_v));
             if let Some(y) = y {
-                s.store_upto(y.add(i), lanes, e);
-            }
-            if lanes < LANES {
-                e = fill(s, e, lanes, 0.0);
+                s.store(y.add(i), e);
             }
             sum = s.add(sum, e);
         }
-        i += lanes;
+        if whole < n {
+            let lanes = n - whole;
+            let e = math::exp_normal(s, s.sub(s.load_n(x.add(whole), lanes), shift_v));
+            if let Some(y) = y {
+                s.store_upto(y.add(whole), lanes, e);
+            }
+            sum = s.add(sum, fill(s, e, lanes, 0.0));
+        }
     }
     s.sum(sum)
 }
 
+/// `y = x − largest − log sum`.
 #[inline(always)]
-unsafe fn row<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, max: f32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let sum = exp_row(s, x, Some(y), n, max);
-        let factor = s.splat(1.0 / sum);
-        let mut i = 0;
-        while i < n {
-            let lanes = (n - i).min(LANES);
-            s.store_upto(y.add(i), lanes, s.mul(s.load_upto(y.add(i), lanes), factor));
-            i += lanes;
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn log_row<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, max: f32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let sum = exp_row(s, x, None, n, max);
-        let (max, log) = (s.splat(max), math::log(s, s.splat(sum)));
-        let mut i = 0;
-        while i < n {
-            let lanes = (n - i).min(LANES);
-            let v = s.sub(s.sub(s.load_upto(x.add(i), lanes), max), log);
+unsafe fn logarithms<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, largest: f32, sum: f32) {
+    let (largest, log) = (s.splat(largest), math::log(s, s.splat(sum)));
+    for i in (0..n).step_by(LANES) {
+        let lanes = (n - i).min(LANES);
+        // SAFETY: the caller's promise; i + lanes ≤ n.
+        unsafe {
+            let v = s.sub(s.sub(s.load_upto(x.add(i), lanes), largest), log);
             s.store_upto(y.add(i), lanes, v);
-            i += lanes;
         }
     }
 }

@@ -73,6 +73,32 @@ fn columns_are_reduced_like_rows_of_the_transpose() {
     }
 }
 
+#[test]
+fn columns_of_lines_far_apart_have_the_bits_that_they_have_alone() {
+    let mut rng = Rng::new(35);
+    for (lines, columns) in [(1, 1030), (3, 1024), (131, 1500), (300, 2051), (258, 1025)] {
+        let step = columns as isize;
+        let x = rng.vec(lines * columns);
+        for how in [Reduction::Sum, Reduction::Mean, Reduction::SumOfSquares, Reduction::Max, Reduction::Min]
+        {
+            for isa in Isa::available() {
+                let (mut all, mut alone) = (vec![0.0f32; columns], vec![0.0f32; columns]);
+                let from = Columns { x: x.as_ptr(), step, lines, columns };
+                // SAFETY: the vectors cover the extents.
+                unsafe {
+                    reduce_columns(isa, how, from, all.as_mut_ptr());
+                    for (j, to) in alone.iter_mut().enumerate() {
+                        let one = Columns { x: from.x.add(j), columns: 1, ..from };
+                        reduce_columns(isa, how, one, to);
+                    }
+                }
+                let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&all), bits(&alone), "{how:?} of {lines}×{columns}, {isa}");
+            }
+        }
+    }
+}
+
 /// Rows and columns of 16-bit floats, which are sums in f32 that are rounded once.
 fn check_short<T: crate::gemm::Packed>(narrow: fn(f32) -> T, epsilon: f64) {
     let mut rng = Rng::new(34);
