@@ -411,7 +411,8 @@ mod tests {
 
     #[test]
     fn a_run_takes_the_largest_tile_that_its_result_fills() {
-        let of = |m, n| Tiling { tile: (m, n, 32), warps: (1, 1), stages: 2, bands: 8, groups: false };
+        let of =
+            |m, n| Tiling { tile: (m, n, 32), warps: (1, 1), stages: 2, bands: 8, groups: false, teams: 0 };
         let tilings = [of(128, 128), of(64, 64), of(16, 64)];
         let sizes =
             [(1, 500), (16, 64), (17, 64), (49, 64), (64, 64), (112, 200), (113, 113), (4096, 1), (0, 0)];

@@ -11,6 +11,21 @@
 //!   copy.tensor  counted by full as they arrive       arrive empty, of the step before
 //! ```
 //!
+//! A workgroup may have several tiles one after the other ([`crate::ir::Stmt::Tiles`]). The steps of all of them are then one sequence for the producer, and what
+//! consumers do is
+//!
+//! ```text
+//! for each tile:   wait.turn             where teams take turns: the team before has begun its last multiplication
+//!                  wait.full … as above  of this tile alone
+//!                  arrive                the next team's turn
+//!                  wait.mma 0            its last stage is no longer read
+//!                  arrive.last empty
+//!                  store                 while the producer copies, and the other team multiplies
+//! ```
+//!
+//! A barrier says only whether the number of phases that ended is even, so who waits for one must know that the phase before has ended: a team waits for its turn for that
+//! reason, too.
+//!
 //! A left operand may also be in the registers of the consumers ([`Group::MmaLeft`]), as the weights of an attention are.
 //!
 //! **Operands are as they are**: rows with strides, seen through maps ([`crate::tensor_map`]). A copy takes a box of a view, and leaves it as `wgmma` reads it:
@@ -115,7 +130,8 @@ pub struct Decls {
     pub barriers: Vec<BarrierDecl>,
 }
 
-/// A statement of the group level. The stage of a tile or barrier is `counter mod stages`, the phase of a barrier `counter / stages`.
+/// A statement of the group level. The stage of a tile or barrier is `counter mod stages`, the phase of a barrier `counter / stages`. Of a loop in a list for
+/// tiles ([`Stmt::Tiles`]) the iterations of the turns before are counted, too, those of other teams as well: `turn · iterations + counter`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Group {
     /// Waits until the barrier's phase of this iteration has ended.
@@ -177,6 +193,10 @@ pub enum Group {
     WaitMma(u32),
     /// Lane 0 of each warp arrives at the barrier of so many iterations before; not where there was none.
     Arrive(Barrier, Counter, u32),
+    /// The same behind a loop of this tile, for its last iteration; not where it had none.
+    ArriveLast(Barrier, Counter),
+    /// Waits until the phase of the turn before has ended; not in the first turn.
+    WaitTurn(Barrier, Counter),
 }
 
 /// A loop whose iterations overlap; see [`Stmt::Staggered`].
@@ -232,6 +252,8 @@ impl Display for Group {
             Group::WaitMma(n) => write!(f, "wait.mma {n}"),
             Group::Arrive(b, c, 0) => write!(f, "arrive m{}[c{}]", b.0, c.0),
             Group::Arrive(b, c, behind) => write!(f, "arrive m{}[c{} - {behind}]", b.0, c.0),
+            Group::ArriveLast(b, c) => write!(f, "arrive.last m{}[c{}]", b.0, c.0),
+            Group::WaitTurn(b, c) => write!(f, "wait.turn m{}[c{} - 1]", b.0, c.0),
         }
     }
 }
@@ -240,6 +262,31 @@ impl Program {
     /// Warps of the producer.
     pub fn producers(&self) -> u32 {
         u32::from(self.body.iter().any(|s| matches!(s, Stmt::Roles { .. })))
+    }
+
+    /// Whether a workgroup goes through several tiles ([`Stmt::Tiles`]), so that any number of workgroups does all of them.
+    pub fn has_several_tiles(&self) -> bool {
+        self.tiles_of_consumers().is_some()
+    }
+
+    /// Teams of consumers.
+    pub fn teams(&self) -> u32 {
+        self.tiles_of_consumers().unwrap_or(1).max(1)
+    }
+
+    /// Warps of a team of consumers.
+    pub fn team_warps(&self) -> u32 {
+        self.warps.0 / self.teams()
+    }
+
+    fn tiles_of_consumers(&self) -> Option<u32> {
+        self.body.iter().find_map(|s| match s {
+            Stmt::Roles { consumers, .. } => match consumers[..] {
+                [Stmt::Tiles { teams, .. }] => Some(teams),
+                _ => None,
+            },
+            _ => None,
+        })
     }
 
     /// Bytes that tensor copies may have under way at once in a workgroup: all stages of all tiles.

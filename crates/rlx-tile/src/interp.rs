@@ -18,6 +18,7 @@ mod global;
 mod groups;
 mod lookups;
 mod multiplications;
+mod places;
 mod shared;
 mod stores;
 mod windows;
@@ -33,7 +34,8 @@ use global::Fetched;
 use shared::{Chunks, Step};
 use stores::Store;
 
-/// The number of workgroups of a dispatch with these uniforms; 0 where a size is not positive.
+/// The number of workgroups of a dispatch with these uniforms, each with one tile; 0 where a size is not positive. Of a program of several tiles fewer
+/// workgroups do them, too ([`run_in`]).
 pub fn workgroups(program: &Program, uniforms: &[i32]) -> u64 {
     let size = |s: Size| u64::try_from(value(s, uniforms, 0)).unwrap_or(0);
     let (rows, cols) = tiles(program, uniforms);
@@ -64,6 +66,20 @@ fn value(size: Size, uniforms: &[i32], part: i64) -> i64 {
 /// # Errors
 /// [`ErrorKind::Internal`] naming the program and the check that failed.
 pub fn run(program: &Program, uniforms: &[i32], pools: &mut Pools, bindings: &[Binding]) -> Result<Counters> {
+    run_in(program, workgroups(program, uniforms), uniforms, pools, bindings)
+}
+
+/// The same in a grid of so many workgroups, where they may have several tiles ([`Program::has_several_tiles`]).
+///
+/// # Errors
+/// Likewise, and a grid in which tiles have no workgroup.
+pub fn run_in(
+    program: &Program,
+    grid: u64,
+    uniforms: &[i32],
+    pools: &mut Pools,
+    bindings: &[Binding],
+) -> Result<Counters> {
     crate::verify::verify(program)?;
     let wrong =
         |what: String| Error::new(ErrorKind::Internal, format!("tile program {:?}: {what}", program.name));
@@ -73,10 +89,13 @@ pub fn run(program: &Program, uniforms: &[i32], pools: &mut Pools, bindings: &[B
     bindings.iter().try_for_each(|b| pools.check(b)).map_err(&wrong)?;
     let expanded = crate::expand::expand(program);
     crate::verify::verify(&expanded)?;
-    let mut total = Counters::default();
-    let mut stored = HashSet::new();
-    for number in 0..workgroups(program, uniforms) {
-        let mut group = Group::new(&expanded, uniforms, number, pools, bindings, stored);
+    let (mut total, all) = (Counters::default(), workgroups(program, uniforms));
+    if grid < all && (grid == 0 || !program.has_several_tiles()) {
+        return Err(wrong(format!("{grid} workgroups for {all} tiles")));
+    }
+    let (mut stored, grid) = (HashSet::new(), grid.min(all));
+    for number in 0..grid {
+        let mut group = Group::new(&expanded, uniforms, (number, grid), pools, bindings, stored);
         group.block(&expanded.body).map_err(|e| wrong(format!("workgroup {number}: {e}")))?;
         total += group.count;
         stored = group.stored;
@@ -90,6 +109,8 @@ struct Group<'a> {
     uniforms: &'a [i32],
     pools: &'a mut Pools,
     bindings: &'a [Binding],
+    /// Its number, and how many there are.
+    number: (u64, u64),
     /// The flat number of the batch, and its indices.
     batch: (i32, Vec<i64>),
     row: u32,
@@ -109,13 +130,39 @@ impl<'a> Group<'a> {
     fn new(
         p: &'a Program,
         uniforms: &'a [i32],
-        number: u64,
+        number: (u64, u64),
         pools: &'a mut Pools,
         bindings: &'a [Binding],
         stored: HashSet<(u32, usize)>,
     ) -> Self {
+        let warps = (0..p.warps.0 * p.warps.1).map(|n| Warp::new(p, n / p.warps.1, n % p.warps.1)).collect();
+        let mut group = Group {
+            p,
+            uniforms,
+            pools,
+            bindings,
+            number,
+            batch: (0, Vec::new()),
+            row: 0,
+            col: 0,
+            counters: BTreeMap::new(),
+            firsts: BTreeMap::new(),
+            shared: Chunks::new(&p.tiles),
+            warps,
+            fetched: BTreeMap::new(),
+            count: Counters { groups: 1, ..Counters::default() },
+            stored,
+        };
+        group.take(number.0);
+        group.firsts = p.begins().iter().map(|(&counter, begin)| (counter, group.first(begin))).collect();
+        group
+    }
+
+    /// Takes the tile of this number.
+    fn take(&mut self, tile: u64) {
+        let (p, uniforms) = (self.p, self.uniforms);
         let (rows, cols) = tiles(p, uniforms);
-        let (plane, in_plane) = (number / (rows * cols), number % (rows * cols));
+        let (plane, in_plane) = (tile / (rows * cols), tile % (rows * cols));
         let bands = u64::from(p.grid.bands);
         let (band, within) = (in_plane / (bands * cols), in_plane % (bands * cols));
         let height = (rows - band * bands).min(bands);
@@ -127,25 +174,20 @@ impl<'a> Group<'a> {
             rest /= size;
         }
         indices.reverse();
-        let warps = (0..p.warps.0 * p.warps.1).map(|n| Warp::new(p, n / p.warps.1, n % p.warps.1)).collect();
-        let mut group = Group {
-            p,
-            uniforms,
-            pools,
-            bindings,
-            batch: (plane as i32, indices),
-            row: (band * bands + within % height) as u32,
-            col: (within / height) as u32,
-            counters: BTreeMap::new(),
-            firsts: BTreeMap::new(),
-            shared: Chunks::new(&p.tiles),
-            warps,
-            fetched: BTreeMap::new(),
-            count: Counters { groups: 1, ..Counters::default() },
-            stored,
-        };
-        group.firsts = p.begins().iter().map(|(&counter, begin)| (counter, group.first(begin))).collect();
-        group
+        self.batch = (plane as i32, indices);
+        (self.row, self.col) = ((band * bands + within % height) as u32, (within / height) as u32);
+    }
+
+    /// How many tiles the workgroup has, where it has several.
+    fn turns(&self) -> u32 {
+        let (number, grid) = self.number;
+        (workgroups(self.p, self.uniforms) - number).div_ceil(grid) as u32
+    }
+
+    /// Takes the tile of a turn.
+    fn take_turn(&mut self, turn: u32) {
+        let (number, grid) = self.number;
+        self.take(number + u64::from(turn) * grid);
     }
 
     /// The number of the part that the workgroup has.
@@ -282,7 +324,7 @@ impl<'a> Group<'a> {
                 self.counters.remove(counter);
             }
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
-            Stmt::Group(_) | Stmt::Staggered(_) => {
+            Stmt::Group(_) | Stmt::Staggered(_) | Stmt::Tiles { .. } => {
                 return Err("a statement of a role outside of one".to_string());
             }
             Stmt::Pipelined { .. } => return Err("a pipelined loop that was not expanded".to_string()),

@@ -5,10 +5,8 @@
 //! Positions are sums of coordinates times constants ([`Index`]). Sizes are uniforms, as in the kernel language. The text form is a program's
 //! [`std::fmt::Display`].
 
-use std::collections::BTreeMap;
-
 use rlx_ir::DType;
-use rlx_kernel::ir::{Access, Buffer, BufferDecl};
+use rlx_kernel::ir::{Buffer, BufferDecl};
 use serde::{Deserialize, Serialize};
 
 use crate::atom::{Arch, Atom, Loading, QUAD};
@@ -405,6 +403,18 @@ pub enum Stmt {
     /// So `first` has a first half, `body` the first of its iteration and the second of the one before, and `last` a second half. Without an iteration
     /// nothing is done.
     Staggered(Box<Staggered>),
+    /// All that one of the [`Stmt::Roles`] does: a list for each tile of the grid that the workgroup has, so that the producer copies ahead for the next tile while
+    /// the last one is stored. Of `n` workgroups, number `w` has the tiles `w`, `w + n`, `w + 2·n` and so on: those are its turns 0, 1, 2. Stages and
+    /// phases are counted through all turns ([`Group`]).
+    Tiles {
+        /// The number of the turn.
+        turn: Counter,
+        /// Teams of as many warp groups each, which take turns: team `t` of `n` has the turns `t`, `t + n` and so on. The producer is one.
+        teams: u32,
+        /// What is done for a tile.
+        #[serde(with = "forms::block")]
+        body: Vec<Stmt>,
+    },
     /// A statement of one of the [`Stmt::Roles`].
     Group(Group),
     /// Repeats a list as [`Stmt::For`] does, with the tiles that it reads copied ahead of it. See [`mod@crate::expand`].
@@ -514,27 +524,6 @@ impl Program {
         }
     }
 
-    /// Whether a body reads what is in this buffer, which the program writes: an element is then stored over what its own body read.
-    pub fn reads_over(&self, buffer: Buffer) -> bool {
-        fn reads(p: &Program, body: &[Stmt], buffer: Buffer) -> bool {
-            let of_body = |map: &Option<Scalar>| map.as_ref().is_some_and(|map| map.reads(buffer));
-            body.iter().any(|stmt| match stmt {
-                Stmt::Store { map, with, .. } => {
-                    of_body(map) || with.iter().any(|b| p.view(b.view).buffer == buffer)
-                }
-                Stmt::Each { map, .. } => map.reads(buffer),
-                Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => reads(p, body, buffer),
-                Stmt::Staggered(s) => s.lists().iter().any(|list| reads(p, list, buffer)),
-                Stmt::Roles { producer, consumers } => {
-                    reads(p, producer, buffer) || reads(p, consumers, buffer)
-                }
-                _ => false,
-            })
-        }
-        let written = self.buffers.get(buffer.index()).is_some_and(|b| b.access != Access::Read);
-        written && reads(self, &self.body, buffer)
-    }
-
     /// Whether lanes exchange sums before they are stored, so that each has [`CHUNK`] neighbours of a row: where an instruction deals two of them to each of four lanes,
     /// and elements of 16 bits are written at least four at once.
     pub fn stores_chunks(&self, to: View, from: Fragment) -> bool {
@@ -542,28 +531,6 @@ impl Program {
         let dealt = self.atom().is_some_and(|atom| atom.loading == Loading::Dealt);
         let whole = self.fragment(from).cols.is_multiple_of(CHUNK * QUAD);
         dealt && whole && self.view_dtype(to).bits() == 16 && view.vector >= CHUNK / 2
-    }
-
-    /// The loops with windows.
-    pub(crate) fn begins(&self) -> BTreeMap<Counter, Begin> {
-        fn collect(body: &[Stmt], all: &mut BTreeMap<Counter, Begin>) {
-            for stmt in body {
-                let (Stmt::For { counter, extent, below, step, body, .. }
-                | Stmt::Pipelined { counter, extent, below, step, body, .. }) = stmt
-                else {
-                    continue;
-                };
-                let begin = below.and_then(|below| {
-                    let window = below.window?;
-                    Some(Begin { window, below, extent: *extent, step: *step })
-                });
-                all.extend(begin.map(|begin| (*counter, begin)));
-                collect(body, all);
-            }
-        }
-        let mut all = BTreeMap::new();
-        collect(&self.body, &mut all);
-        all
     }
 
     /// Its matrix instruction.

@@ -31,7 +31,7 @@
 //! ```
 //! use rlx_ir::DType;
 //! use rlx_tile::{Arch, schedule::{Matmul, Tiling, matmul}};
-//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8, groups: false };
+//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8, groups: false, teams: 0 };
 //! let program = matmul(Arch::Sm80, &Matmul::new(DType::BF16), &tiling)?;
 //! assert!(rlx_tile::render::source(&program, "k")?.contains("mma.sync.aligned.m16n8k16"));
 //! # Ok::<(), rlx_ir::Error>(())
@@ -56,6 +56,7 @@ pub mod stored;
 pub mod tensor_map;
 mod text;
 pub mod verify;
+mod walk;
 pub mod window;
 
 pub use atom::Arch;

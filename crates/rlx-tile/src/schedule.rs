@@ -33,7 +33,7 @@ pub use attention_program::attention;
 pub use attention_tilings::{AttentionTiling, attention_tilings};
 pub use launch::{Bound, PartLaunch, PartsLaunch, StepLaunch};
 pub use matmul::{Given, Matmul, Operand, Sizes, Strides, matmul};
-pub use matmul_groups::{group_tilings, matmul_groups};
+pub use matmul_groups::{group_tilings, matmul_groups, turn_tilings};
 pub use parts::{Division, Parts};
 pub use step::{step, step_tilings};
 pub use step_conv::convolves;

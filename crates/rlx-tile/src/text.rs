@@ -289,6 +289,11 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             write_block(f, consumers, depth + 1)?;
             writeln!(f, "{:1$}}}", "", depth * 2)
         }
+        Stmt::Tiles { turn, teams, body } => {
+            writeln!(f, "tiles c{} teams {teams} {{", turn.0)?;
+            write_block(f, body, depth + 1)?;
+            writeln!(f, "{:1$}}}", "", depth * 2)
+        }
         Stmt::Group(g) => writeln!(f, "{g}"),
         Stmt::Pipelined { counter, extent, below, step, stages, copies, body } => {
             let below = bound(*below);
@@ -348,7 +353,7 @@ fn tiles_with(stmts: &[Stmt], found: &mut BTreeSet<String>) {
                 std::slice::from_ref(c)
             }
             Stmt::Pipelined { copies, .. } => &copies[..],
-            Stmt::For { body, .. } => {
+            Stmt::For { body, .. } | Stmt::Tiles { body, .. } => {
                 tiles_with(body, found);
                 continue;
             }

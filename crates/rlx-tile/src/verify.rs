@@ -9,6 +9,7 @@ mod declared;
 mod elements;
 mod groups;
 mod lookups;
+mod tiles;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,6 +217,9 @@ impl Verifier<'_> {
                 self.repeat(*counter, *extent, *step, body)
             }
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers),
+            Stmt::Tiles { .. } => {
+                fault("tiles", Rule::Transfer("tiles of a role outside of one".to_string()))
+            }
             Stmt::Staggered(s) => {
                 let at = format!("staggered c{}", s.counter.0);
                 fault(&at, Rule::Transfer("a loop of a role outside of one".to_string()))

@@ -13,7 +13,8 @@ use rlx_tile::schedule::{Matmul, Tiling, matmul};
 use rlx_tile::verify::{Rule, verify};
 use rlx_tile::{Arch, Program, Scalar};
 
-const SMALL: Tiling = Tiling { tile: (32, 32, 32), warps: (2, 1), stages: 3, bands: 2, groups: false };
+const SMALL: Tiling =
+    Tiling { tile: (32, 32, 32), warps: (2, 1), stages: 3, bands: 2, groups: false, teams: 0 };
 
 /// A matmul over three steps of its depth.
 fn case(arch: Arch) -> Case {
@@ -109,7 +110,7 @@ fn tiles_are_stored_as_the_architecture_loads_them() {
     assert_eq!((p.exchange_bytes(), program(Arch::Sm80).exchange_bytes()), (512, 0));
     assert_eq!(p.shared_bytes(), 512 + p.tiles.iter().map(|t| t.bytes()).sum::<u64>());
     // Four stages fill the 32 KiB of Metal's workgroups, and leave no room for sums.
-    let full = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 4, bands: 1, groups: false };
+    let full = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 4, bands: 1, groups: false, teams: 0 };
     let error = matmul(Arch::Apple7, &Matmul::new(DType::F16), &full).unwrap_err();
     assert!(error.message().contains("33792 bytes of workgroup memory"), "{error}");
 }
@@ -162,7 +163,7 @@ fn what_an_architecture_lacks_is_unsupported() {
     let error = no(Arch::Sm75, &Matmul::new(DType::BF16), &SMALL);
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("bf16"), "{error}");
-    let large = Tiling { tile: (256, 256, 64), warps: (4, 4), stages: 4, bands: 1, groups: false };
+    let large = Tiling { tile: (256, 256, 64), warps: (4, 4), stages: 4, bands: 1, groups: false, teams: 0 };
     assert!(no(Arch::Sm80, &Matmul::new(DType::F16), &large).message().contains("workgroup memory"));
     let odd = Tiling { tile: (40, 32, 32), ..SMALL };
     assert!(no(Arch::Sm80, &Matmul::new(DType::F16), &odd).message().contains("blocks of 16"));

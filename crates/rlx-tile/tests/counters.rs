@@ -19,6 +19,8 @@ const SIZES: [i32; 3] = [200, 136, 72];
 const BATCH: i32 = 2;
 /// Of the depth, or of keys: two parts, of which the second is smaller.
 const PART: i32 = 64;
+/// Workgroups where those have several tiles.
+const GRID: u64 = 2;
 
 /// The counters of a program on dense operands of zeros.
 fn counted(program: &Program) -> Counters {
@@ -143,7 +145,8 @@ fn run(program: &Program, uniforms: &[i32], elements: &[i32]) -> Counters {
         .collect();
     let bindings: Vec<Binding> =
         pools.iter().enumerate().map(|(pool, p)| Binding { pool, offset: 0, len: p.len() }).collect();
-    interp::run(program, uniforms, &mut Pools(pools), &bindings).unwrap()
+    let grid = if program.has_several_tiles() { GRID } else { interp::workgroups(program, uniforms) };
+    interp::run_in(program, grid, uniforms, &mut Pools(pools), &bindings).unwrap()
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
             _ => damage_block(g, body),
         },
         // `groups.rs` damages these.
-        Stmt::Roles { .. } | Stmt::Staggered(_) | Stmt::Group(_) => {}
+        Stmt::Roles { .. } | Stmt::Staggered(_) | Stmt::Tiles { .. } | Stmt::Group(_) => {}
         Stmt::Pipelined { counter, extent, below, step, stages, copies, body } => match g.int(0..=8) {
             8 => *below = damaged_bound(g),
             0 => *counter = Counter(g.int(0..=3) as u32),

@@ -9,7 +9,7 @@ use rlx_ir::{DType, ErrorKind};
 use rlx_tile::group::{Barrier, Group, GroupTileDecl};
 use rlx_tile::ir::{Counter, Heads, Index, Program, Size, Stmt, View};
 use rlx_tile::schedule::{
-    Matmul, Operand, Sizes, Strides, Tiling, group_tilings, matmul, matmul_groups, tilings,
+    Matmul, Operand, Sizes, Strides, Tiling, group_tilings, matmul, matmul_groups, tilings, turn_tilings,
 };
 use rlx_tile::verify::{Rule, verify};
 use rlx_tile::{Arch, interp};
@@ -302,8 +302,9 @@ fn what_tensor_copies_cannot_take_is_unsupported() {
     // The tiling says which level it is.
     assert_eq!(matmul(Arch::Sm90a, &plain(), &tiling).unwrap().arch, Arch::Sm90a);
     assert!(matmul(Arch::Sm80, &plain(), &tiling).is_err());
-    let names = group_tilings().into_iter().chain(tilings(Arch::Sm80)).map(|t| t.name());
-    assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 12);
+    let all = group_tilings().into_iter().chain(turn_tilings()).chain(tilings(Arch::Sm80));
+    let names = all.map(|t| t.name());
+    assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 19);
 }
 
 /// So many bytes under way hide the latency of an H100's memory: its bandwidth times about a microsecond, divided by its multiprocessors.

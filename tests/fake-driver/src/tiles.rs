@@ -369,7 +369,8 @@ mod tests {
             let bias = b.load(rlx_kernel::ir::Buffer(3), place.col);
             b.add(x, bias)
         }));
-        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
+        let tiling =
+            Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false, teams: 0 };
         render::source(&matmul(arch, &what, &tiling).unwrap(), "k").unwrap()
     }
 
@@ -434,7 +435,8 @@ mod tests {
             let x = b.mul(x, given[0]);
             b.mul(x, given[1])
         }));
-        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
+        let tiling =
+            Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false, teams: 0 };
         matmul(arch, &what, &tiling).unwrap()
     }
 
@@ -481,7 +483,8 @@ mod tests {
 
     #[test]
     fn stores_with_numbers_beside_their_sums_are_read_back_and_every_line_counts() {
-        let tiling = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false };
+        let tiling =
+            Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false, teams: 0 };
         let of_groups = (Arch::Sm90a, rlx_tile::schedule::group_tilings()[1]);
         for (arch, tiling) in ARCHS[1..].iter().map(|&arch| (arch, tiling)).chain([of_groups]) {
             every_line_counts(

@@ -1,12 +1,14 @@
 //! The group level: a producer and the consumers in turns, and what runs on its own beside them.
 //!
-//! Each role runs until it waits. The producer runs as far ahead as barriers let it, and the bytes of a copy arrive only when nobody can go on without
+//! Each role runs until it waits, and each team of consumers where there are several. The producer runs as far ahead as barriers let it, and the bytes of a copy arrive only when nobody can go on without
 //! them. A chunk knows the phase of a barrier that says that its bytes are there, and the multiplications that read it: reading it without a wait for
 //! that phase is found, and so is a copy to where a multiplication may still read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use super::Group as Workgroup;
+use super::fragments::Warp;
+use super::places::Place;
 use super::shared::{self, Chunk, Step};
 use crate::group::{Barrier, Group, GroupTile, ROW};
 use crate::ir::{Counter, Fragment, Heads, Index, Stmt, View};
@@ -24,8 +26,10 @@ struct Phases {
     missing: i64,
     /// Bytes that it still expects.
     bytes: i64,
-    /// How often consumers had arrived anywhere when the last phase ended.
-    arrived: u64,
+    /// Of the team that last arrived, how often it had arrived anywhere.
+    arriving: Option<(usize, u64)>,
+    /// The same when the last phase ended.
+    arrived: Option<(usize, u64)>,
 }
 
 /// A chunk of workgroup memory.
@@ -35,8 +39,8 @@ struct Cell {
     /// The barrier, its stage, and how many phases have ended when the bytes are there.
     filled: Option<(Barrier, u32, u64)>,
     pending: bool,
-    /// The group of multiplications that read it last; they are numbered from 1.
-    reader: u64,
+    /// The team that read it last, and the group of multiplications; they are numbered from 1.
+    reader: Option<(usize, u64)>,
 }
 
 /// A copy under way: what counts its bytes, the first chunk, what arrives.
@@ -46,32 +50,12 @@ struct Flight {
     data: Vec<Chunk>,
 }
 
-/// Lists of statements in a loop: of its first iteration, of its last one, and of the others.
-struct Frame<'p> {
-    lists: [&'p [Stmt]; 3],
-    next: usize,
-    /// The counter, that of the iteration before, and how often lists are run.
-    repeat: Option<(Counter, Option<Counter>, u32)>,
-}
-
-/// Where a role is.
-struct Place<'p> {
-    frames: Vec<Frame<'p>>,
-    counters: BTreeMap<Counter, u32>,
-    /// The barrier and stage that it waits for.
-    waits: Option<(Barrier, u32)>,
-}
-
-/// Workgroup memory of the group level, and who knows what of it.
-pub(super) struct Shared {
-    cells: Vec<Cell>,
-    /// The first chunk of each tile.
-    first: Vec<usize>,
-    barriers: HashMap<(Barrier, u32), Phases>,
-    flights: Vec<Flight>,
-    /// Phases that consumers have waited for.
+/// What a team of consumers knows, and what is known of it.
+#[derive(Default)]
+pub(super) struct Team {
+    /// Phases that it has waited for.
     seen: HashMap<(Barrier, u32), u64>,
-    /// Arrivals of consumers so far, and those that the producer knows of.
+    /// Its arrivals so far, and those that the producer knows of.
     arrived: u64,
     known: u64,
     /// Groups of multiplications that were committed, and for each that is done the arrivals before.
@@ -82,94 +66,33 @@ pub(super) struct Shared {
     unfenced: HashMap<Fragment, bool>,
 }
 
-impl<'p> Frame<'p> {
-    /// The list of the present iteration.
-    fn list(&self, counters: &BTreeMap<Counter, u32>) -> &'p [Stmt] {
-        let Some((counter, _, n)) = self.repeat else { return self.lists[0] };
-        match counters.get(&counter).copied().unwrap_or(0) {
-            0 => self.lists[0],
-            i if i + 1 == n => self.lists[2],
-            _ => self.lists[1],
-        }
-    }
-}
-
-impl<'p> Place<'p> {
-    fn new(stmts: &'p [Stmt]) -> Self {
-        let frames = vec![Frame { lists: [stmts; 3], next: 0, repeat: None }];
-        Place { frames, counters: BTreeMap::new(), waits: None }
-    }
-
-    /// The next statement that is no loop.
-    fn next(&mut self, extent: &dyn Fn(&Stmt) -> u32) -> Option<&'p Stmt> {
-        loop {
-            let frame = self.frames.last_mut()?;
-            let stmts = frame.list(&self.counters);
-            match stmts.get(frame.next) {
-                Some(s @ Stmt::For { counter, body, .. }) => {
-                    frame.next += 1;
-                    self.enter([body; 3], (*counter, None, extent(s)));
-                }
-                Some(s @ Stmt::Staggered(of)) => {
-                    frame.next += 1;
-                    let n = extent(s);
-                    // The second half of the last iteration is one more.
-                    self.enter(of.lists(), (of.counter, Some(of.behind), if n > 0 { n + 1 } else { 0 }));
-                }
-                Some(s) => {
-                    frame.next += 1;
-                    return Some(s);
-                }
-                None => {
-                    let again = frame.repeat.and_then(|(counter, behind, n)| {
-                        let i = self.counters.get_mut(&counter)?;
-                        *i += 1;
-                        let before = *i - 1;
-                        let again = (*i < n).then_some(());
-                        self.counters.extend(behind.map(|behind| (behind, before)));
-                        again
-                    });
-                    match again {
-                        Some(()) => frame.next = 0,
-                        None => drop(self.frames.pop()),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Runs lists so many times.
-    fn enter(&mut self, lists: [&'p [Stmt]; 3], repeat: (Counter, Option<Counter>, u32)) {
-        if repeat.2 > 0 {
-            self.counters.insert(repeat.0, 0);
-            self.frames.push(Frame { lists, next: 0, repeat: Some(repeat) });
-        }
-    }
-
-    /// Runs the last statement again.
-    fn back(&mut self) {
-        if let Some(frame) = self.frames.last_mut() {
-            frame.next -= 1;
-        }
-    }
-
-    fn done(&self) -> bool {
-        self.frames.is_empty()
-    }
-
-    fn counter(&self, c: Counter) -> u32 {
-        self.counters.get(&c).copied().unwrap_or(0)
-    }
+/// Workgroup memory of the group level, and who knows what of it.
+pub(super) struct Shared {
+    cells: Vec<Cell>,
+    /// The first chunk of each tile.
+    first: Vec<usize>,
+    barriers: HashMap<(Barrier, u32), Phases>,
+    flights: Vec<Flight>,
+    teams: Vec<Team>,
+    /// The team that runs, or ran before the producer.
+    present: usize,
 }
 
 impl Workgroup<'_> {
     pub(super) fn roles(&mut self, producer: &[Stmt], consumers: &[Stmt]) -> Step {
-        let mut shared = Shared::new(self.p);
-        let mut places = [Place::new(producer), Place::new(consumers)];
+        let p = self.p;
+        let mut shared = Shared::new(p);
+        let mut places = vec![Place::new(producer, None, Vec::new())];
+        places.extend((0..p.teams() as usize).map(|team| {
+            let warps = (0..p.team_warps()).map(|n| Warp::new(p, n, 0)).collect();
+            Place::new(consumers, Some(team), warps)
+        }));
         loop {
             let mut moved = false;
             for place in &mut places {
+                std::mem::swap(&mut self.warps, &mut place.warps);
                 moved |= self.role(place, &mut shared)?;
+                std::mem::swap(&mut self.warps, &mut place.warps);
             }
             if places.iter().all(Place::done) {
                 break;
@@ -197,8 +120,10 @@ impl Workgroup<'_> {
     fn role(&mut self, place: &mut Place, shared: &mut Shared) -> Step<bool> {
         let mut moved = false;
         place.waits = None;
+        shared.present = place.team.unwrap_or(shared.present);
         while let Some(s) = place.next(&|s| self.steps(s)) {
             self.counters.clone_from(&place.counters);
+            place.turn().iter().for_each(|&turn| self.take_turn(turn));
             match s {
                 Stmt::Group(g) => {
                     if let Some(at) = self.group(g, place, shared)? {
@@ -208,11 +133,11 @@ impl Workgroup<'_> {
                     }
                 }
                 Stmt::Prefetch { .. } => {}
-                Stmt::For { .. } | Stmt::Staggered(_) | Stmt::Roles { .. } => {
+                Stmt::For { .. } | Stmt::Staggered(_) | Stmt::Tiles { .. } | Stmt::Roles { .. } => {
                     return Err("a statement that roles do not have".to_owned());
                 }
                 _ => {
-                    shared.registers_of(s)?;
+                    shared.team().registers_of(s)?;
                     self.stmt(s)?;
                 }
             }
@@ -221,11 +146,12 @@ impl Workgroup<'_> {
         Ok(moved)
     }
 
-    /// How often a loop is run.
+    /// How often a loop is run; of tiles, how many the workgroup has.
     fn steps(&self, s: &Stmt) -> u32 {
         let (extent, below, step) = match s {
             Stmt::For { extent, below, step, .. } => (*extent, *below, *step),
             Stmt::Staggered(s) => (s.extent, s.below, s.step),
+            Stmt::Tiles { .. } => return self.turns(),
             _ => return 0,
         };
         u32::try_from(self.extent(extent, below)).unwrap_or(0).div_ceil(step)
@@ -235,7 +161,7 @@ impl Workgroup<'_> {
     fn group(&mut self, g: &Group, place: &Place, s: &mut Shared) -> Step<Option<(Barrier, u32)>> {
         let p = self.p;
         let at = |b: Barrier, c: Counter| {
-            let (n, stages) = (place.counter(c), p.group.barriers[b.0 as usize].stages);
+            let (n, stages) = (place.number(c), p.group.barriers[b.0 as usize].stages);
             ((b, n % stages), u64::from(n / stages))
         };
         match g {
@@ -244,7 +170,7 @@ impl Workgroup<'_> {
                 if !s.ended(at, phase + 1)? {
                     return Ok(Some(at));
                 }
-                s.seen.insert(at, phase + 1);
+                s.team().seen.insert(at, phase + 1);
                 (self.count.serial, self.count.barriers) = (self.count.serial + 1, self.count.barriers + 1);
             }
             Group::WaitEmpty(b, c) => {
@@ -252,37 +178,59 @@ impl Workgroup<'_> {
                 if !s.ended(at, phase)? {
                     return Ok(Some(at));
                 }
-                s.known = s.known.max(s.phases(at).arrived);
+                s.learn(at);
             }
             Group::Expect(b, c, bytes) => s.arrive(at(*b, *c).0, 1, i64::from(*bytes))?,
             Group::Arrive(b, c, behind) => {
                 // Before there was such an iteration nobody arrives.
-                let Some(n) = place.counter(*c).checked_sub(*behind) else { return Ok(None) };
-                s.arrived += 1;
-                let stage = n % p.group.barriers[b.0 as usize].stages;
-                s.arrive((*b, stage), i64::from(p.warps.0), 0)?;
+                let Some(n) = place.number_behind(*c, *behind) else { return Ok(None) };
+                self.arrive(*b, n, s)?;
+            }
+            Group::ArriveLast(b, c) => {
+                let Some(n) = place.last_number(*c) else { return Ok(None) };
+                self.arrive(*b, n, s)?;
+            }
+            Group::WaitTurn(b, c) => {
+                let Some(n) = place.number_behind(*c, 1) else { return Ok(None) };
+                let stages = p.group.barriers[b.0 as usize].stages;
+                let at = (*b, n % stages);
+                if !s.ended(at, u64::from(n / stages) + 1)? {
+                    return Ok(Some(at));
+                }
+                self.count.barriers += 1;
             }
             Group::Copy { from, row, col, to, block, barrier, counter } => {
                 let ((barrier, stage), _) = at(*barrier, *counter);
                 self.copy_tensor(*from, (row, col), (*to, stage, *block), (barrier, stage), s)?;
             }
-            Group::Fence => s.unfenced.clear(),
+            Group::Fence => s.team().unfenced.clear(),
             Group::Mma { sum, left, row, right, depth_rows, counter } => {
-                let iteration = place.counter(*counter);
+                let iteration = place.number(*counter);
                 self.mma_group(*sum, (*left, *row), (*right, *depth_rows), iteration, s)?;
             }
             Group::MmaLeft { sum, left, right, counter } => {
-                let iteration = place.counter(*counter);
+                let iteration = place.number(*counter);
                 self.mma_left(*sum, *left, *right, iteration, s)?;
             }
-            Group::Commit => s.committed += 1,
+            Group::Commit => s.team().committed += 1,
             Group::WaitMma(n) => {
-                let done = s.committed.saturating_sub(u64::from(*n)) as usize;
-                let arrived = s.arrived;
-                s.done.resize(s.done.len().max(done), arrived);
+                let team = s.team();
+                let done = team.committed.saturating_sub(u64::from(*n)) as usize;
+                let arrived = team.arrived;
+                team.done.resize(team.done.len().max(done), arrived);
             }
         }
         Ok(None)
+    }
+
+    /// All warps of a team arrive at a barrier of this number.
+    fn arrive(&self, b: Barrier, number: u32, s: &mut Shared) -> Step {
+        let at = (b, number % self.p.group.barriers[b.0 as usize].stages);
+        let team = s.team();
+        team.arrived += 1;
+        let arrived = team.arrived;
+        s.phases(at).arriving = Some((s.present, arrived));
+        s.arrive(at, i64::from(self.p.team_warps()), 0)
     }
 
     /// Begins to copy a box.
@@ -393,13 +341,20 @@ impl Shared {
             first,
             barriers,
             flights: Vec::new(),
-            seen: HashMap::new(),
-            arrived: 0,
-            known: 0,
-            committed: 0,
-            done: Vec::new(),
-            sums: HashMap::new(),
-            unfenced: HashMap::new(),
+            teams: (0..p.teams()).map(|_| Team::default()).collect(),
+            present: 0,
+        }
+    }
+
+    /// The team that runs.
+    pub(super) fn team(&mut self) -> &mut Team {
+        &mut self.teams[self.present]
+    }
+
+    /// The producer knows what was before the arrivals of a phase that has ended.
+    fn learn(&mut self, at: (Barrier, u32)) {
+        if let Some((team, arrived)) = self.phases(at).arrived {
+            self.teams[team].known = self.teams[team].known.max(arrived);
         }
     }
 
@@ -411,11 +366,15 @@ impl Shared {
         self.barriers.entry(at).or_default()
     }
 
-    /// Whether so many phases have ended. A device compares one bit of their number.
+    /// Whether so many phases have ended. A device compares one bit of their number, so all but the last of them have.
     fn ended(&mut self, at: (Barrier, u32), phases: u64) -> Step<bool> {
         let ended = self.phases(at).ended;
+        let which = format!("m{}[{}]", at.0.0, at.1);
         match ended > phases {
-            true => Err(format!("m{}[{}] is a phase further than the one awaited", at.0.0, at.1)),
+            true => Err(format!("{which} is a phase further than the one awaited")),
+            false if ended + 1 < phases => {
+                Err(format!("{which} is a phase behind the one before that awaited"))
+            }
             false => Ok(ended == phases),
         }
     }
@@ -431,10 +390,9 @@ impl Shared {
     }
 
     fn end_phase(&mut self, at: (Barrier, u32)) {
-        let arrived = self.arrived;
         let phases = self.phases(at);
         if phases.missing == 0 && phases.bytes == 0 {
-            (phases.ended, phases.arrived) = (phases.ended + 1, arrived);
+            (phases.ended, phases.arrived) = (phases.ended + 1, phases.arriving);
             phases.missing = phases.arrivals;
         }
     }
@@ -444,13 +402,15 @@ impl Shared {
         for i in first..first + data.len() {
             let cell = self.cells[i];
             // Done before arrivals that the producer knows of.
-            let read =
-                cell.reader > 0 && self.done.get(cell.reader as usize - 1).is_none_or(|&a| a >= self.known);
+            let read = cell.reader.is_some_and(|(team, group)| {
+                let team = &self.teams[team];
+                team.done.get(group as usize - 1).is_none_or(|&arrived| arrived >= team.known)
+            });
             if cell.pending || read {
                 let who = if read { "a multiplication may still read" } else { "another copy writes" };
                 return Err(format!("a tensor copy to chunk {i}, which {who}"));
             }
-            self.cells[i] = Cell { filled: Some((at.0, at.1, phase)), pending: true, reader: 0, ..cell };
+            self.cells[i] = Cell { filled: Some((at.0, at.1, phase)), pending: true, reader: None, ..cell };
         }
         self.flights.push(Flight { barrier: at, first, data });
         Ok(())
@@ -479,6 +439,7 @@ impl Shared {
     ) -> Step<Vec<Chunk>> {
         shared::count(count, &chunks.iter().copied().map(Some).collect::<Vec<_>>());
         let mut data = Vec::with_capacity(chunks.len());
+        let (number, team) = (self.present, &self.teams[self.present]);
         for at in chunks {
             let cell = &mut self.cells[at];
             let Some((barrier, stage, phase)) = cell.filled else {
@@ -487,15 +448,17 @@ impl Shared {
             if cell.pending {
                 return Err(format!("chunk {at} is multiplied, whose copy is under way"));
             }
-            if self.seen.get(&(barrier, stage)).is_none_or(|&seen| seen < phase) {
+            if team.seen.get(&(barrier, stage)).is_none_or(|&seen| seen < phase) {
                 return Err(format!("chunk {at} is multiplied without a wait for m{}[{stage}]", barrier.0));
             }
-            cell.reader = self.committed + 1;
+            cell.reader = Some((number, team.committed + 1));
             data.push(cell.data);
         }
         Ok(data)
     }
+}
 
+impl Team {
     /// A matrix instruction of the open group uses a fragment.
     pub(super) fn uses(&mut self, f: Fragment) {
         self.sums.insert(f, self.committed + 1);
@@ -530,5 +493,24 @@ impl Shared {
         read.into_iter().chain(set).try_for_each(|f| self.settled(f))?;
         self.unfenced.extend(set.map(|f| (f, true)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arch;
+    use crate::schedule::{Matmul, group_tilings, matmul};
+
+    /// One bit of their number says of two phases that are to come that they have ended.
+    #[test]
+    fn a_wait_for_a_phase_behind_the_next_one_is_found() {
+        let p = matmul(Arch::Sm90a, &Matmul::new(rlx_ir::DType::F16), &group_tilings()[0]).unwrap();
+        let (mut s, at) = (Shared::new(&p), (Barrier(0), 0));
+        assert_eq!((s.ended(at, 0), s.ended(at, 1)), (Ok(true), Ok(false)));
+        assert!(s.ended(at, 2).unwrap_err().contains("behind"));
+        s.arrive(at, 1, 0).unwrap();
+        assert_eq!((s.ended(at, 1), s.ended(at, 2)), (Ok(true), Ok(false)));
+        assert!(s.ended(at, 0).unwrap_err().contains("further"));
     }
 }

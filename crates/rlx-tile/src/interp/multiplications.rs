@@ -17,7 +17,7 @@ impl Workgroup<'_> {
         iteration: u32,
         s: &mut Shared,
     ) -> Step {
-        s.fenced(sum)?;
+        s.team().fenced(sum)?;
         let p = self.p;
         let (a, b) = (p.group.tiles[left.0 as usize], p.group.tiles[right.0 as usize]);
         for w in 0..self.warps.len() {
@@ -42,7 +42,7 @@ impl Workgroup<'_> {
                 self.warps[w].mma_of(p, sum, &left, &right)?;
             }
         }
-        s.uses(sum);
+        s.team().uses(sum);
         Ok(())
     }
 
@@ -55,8 +55,8 @@ impl Workgroup<'_> {
         iteration: u32,
         s: &mut Shared,
     ) -> Step {
-        s.fenced(sum)?;
-        s.fenced(left)?;
+        s.team().fenced(sum)?;
+        s.team().fenced(left)?;
         let p = self.p;
         let b = p.group.tiles[right.0 as usize];
         for w in 0..self.warps.len() {
@@ -72,8 +72,8 @@ impl Workgroup<'_> {
                 self.warps[w].mma_left(p, sum, (left, step), &right)?;
             }
         }
-        s.uses(sum);
-        s.uses(left);
+        s.team().uses(sum);
+        s.team().uses(left);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ mod lookups;
 mod numbers;
 mod simdgroup;
 mod stores;
+mod tiles;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -91,6 +92,7 @@ fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
                 all.extend(s.below.map(|b| b.offset));
                 s.lists().iter().for_each(|list| extents(list, all));
             }
+            Stmt::Tiles { body, .. } => extents(body, all),
             Stmt::Roles { producer, consumers } => {
                 extents(producer, all);
                 extents(consumers, all);
@@ -136,38 +138,20 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }
     out.push_str(&if metal { simdgroup::lane(p) } else { lane(p, body) });
-    let (g, group) = match metal {
-        true => (&p.grid, "block.y * blocks.x + block.x"),
-        false => (&p.grid, "blockIdx.y * gridDim.x + blockIdx.x"),
+    let (group, groups) = match metal {
+        true => ("block.y * blocks.x + block.x", "blocks.y * blocks.x"),
+        false => ("blockIdx.y * gridDim.x + blockIdx.x", "gridDim.y * gridDim.x"),
     };
-    let _ = write!(
-        out,
-        "  const u32 rows = ((u32){} + {}u) / {}u, cols = ((u32){} + {}u) / {}u;
-  const u32 group = {group}, plane = group % (rows * cols);
-  const u32 band = plane / ({bands}u * cols), within = plane % ({bands}u * cols);
-  const u32 height = rows - band * {bands}u < {bands}u ? rows - band * {bands}u : {bands}u;
-  const int group_row = (int)(band * {bands}u + within % height){group_col};
-  const int batch = (int)(group / (rows * cols));
-",
-        size(g.rows),
-        g.tile.0 - 1,
-        g.tile.0,
-        size(g.cols),
-        g.tile.1 - 1,
-        g.tile.1,
-        bands = g.bands,
-        group_col = if body.contains("group_col") { ", group_col = (int)(within / height)" } else { "" },
-    );
-    let mut rest = "batch".to_string();
-    for (i, &s) in g.batch.iter().enumerate().rev() {
-        let _ = writeln!(out, "  const int n{i} = {rest} % {};", size(s));
-        rest = format!("({rest} / {})", size(s));
+    tiles::declare_grid(p, (group, groups), out);
+    let several = p.has_several_tiles();
+    if !several {
+        let rest = tiles::declare_place(p, ("group", &format!("group = {group}, ")), body, out);
+        // The grid may be rounded up.
+        let _ = writeln!(out, "  if ({rest} > 0) return;");
     }
-    // The grid may be rounded up.
-    let _ = writeln!(out, "  if ({rest} > 0) return;");
     declare_parts(&sizes, out);
     body::declare_firsts(p, out);
-    for (i, v) in p.views.iter().enumerate().filter(|(i, _)| !is_mapped(p, *i)) {
+    for (i, v) in p.views.iter().enumerate().filter(|(i, _)| !several && !is_mapped(p, *i)) {
         declare_view(p, i, v, out)?;
     }
     windows::declare_inverses(p, out);

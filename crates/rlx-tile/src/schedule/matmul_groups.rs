@@ -15,8 +15,9 @@ use crate::ir::{Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Ro
 use crate::layout::CHUNK;
 use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 
-/// Tilings of the group level, for large results first; `warps` are those of the consumers. The last one is for tuning alone: of what was measured on an H100,
-/// nothing was fastest with it.
+/// Tilings of the group level, for large results first; `warps` are those of the consumers. The last two are not among those that suit sizes by their order: of what was measured on an
+/// H100, nothing was fastest with 64 × 128, which is for tuning alone; 128 × 192 is for results that are then fewer rounds of tiles
+/// ([`step_tilings`](super::step_tilings)).
 pub fn group_tilings() -> Vec<Tiling> {
     let of = |(rows, cols), groups: u32, stages| Tiling {
         tile: (rows, cols, ROW),
@@ -24,6 +25,7 @@ pub fn group_tilings() -> Vec<Tiling> {
         stages,
         bands: 8,
         groups: true,
+        teams: 0,
     };
     vec![
         of((128, 256), 2, 4),
@@ -31,6 +33,30 @@ pub fn group_tilings() -> Vec<Tiling> {
         of((128, 64), 2, 4),
         of((64, 64), 1, 6),
         of((64, 128), 1, 5),
+        of((128, 192), 2, 5),
+    ]
+}
+
+/// Tilings by which a workgroup has several tiles: the producer copies the first steps of the next one while the last is stored, and of two teams one
+/// multiplies meanwhile. They are for tuning; none was measured on hardware.
+///
+/// A lane of 288 may have 224 registers, whoever it is, and with `setmaxnreg` consumers would have 240: none of these needs so many.
+pub fn turn_tilings() -> Vec<Tiling> {
+    let of = |tile: (u32, u32), stages, teams| Tiling {
+        tile: (tile.0, tile.1, ROW),
+        warps: (2 * GROUP_WARPS, 1),
+        stages,
+        bands: 8,
+        groups: true,
+        teams,
+    };
+    vec![
+        of((128, 128), 6, 2),
+        of((64, 256), 5, 2),
+        of((64, 128), 8, 2),
+        of((128, 256), 4, 1),
+        of((128, 192), 5, 1),
+        of((128, 128), 6, 1),
     ]
 }
 
@@ -71,10 +97,13 @@ pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
         return Err(unsupported(why.to_owned()).with_hint("programs of sm_80 take such operands"));
     }
     let ((tm, tn, tk), (rows, cols)) = (tiling.tile, tiling.warps);
+    if tiling.teams > 2 || !rows.is_multiple_of(GROUP_WARPS * tiling.teams.max(1)) {
+        return Err(unsupported("one or two teams of as many warp groups take turns".to_owned()));
+    }
     let whole = |size: u32, of: u32, most: u32| size > 0 && size.is_multiple_of(of) && size <= most;
     let groups = whole(rows, GROUP_WARPS, 28) && cols == 1;
     let of_cols = if what.right.transposed { WARP_ROWS } else { ROW };
-    if !(groups && whole(tm, rows * WARP_ROWS, 256) && whole(tn, of_cols, 256) && tk == ROW) {
+    if !(groups && whole(tm, team_warps(tiling) * WARP_ROWS, 256) && whole(tn, of_cols, 256) && tk == ROW) {
         return Err(unsupported(format!(
             "warp groups multiply {GROUP_ROWS} rows by {of_cols} to 256 columns, over a depth of {ROW}"
         )));
@@ -94,6 +123,15 @@ const RIGHT: GroupTile = GroupTile(1);
 const STEP: Counter = Counter(0);
 /// The loop of the consumers over the same steps.
 const TAKEN: Counter = Counter(1);
+/// Turns of both roles at the tiles of a workgroup, and what teams wait for.
+const COPIED: Counter = Counter(2);
+const TURN: Counter = Counter(3);
+const NEXT: Barrier = Barrier(2);
+
+/// Warps that multiply a tile.
+fn team_warps(tiling: &Tiling) -> u32 {
+    tiling.warps.0 / tiling.teams.max(1)
+}
 
 fn program(what: &Matmul, tiling: &Tiling) -> Program {
     let (tm, tn, _) = tiling.tile;
@@ -102,6 +140,9 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
     let (left, right) = tiles(what, tiling);
     let map = |view: u32, tile: &GroupTileDecl| MapDecl { view: View(view), rows: tile.rows, cols: ROW };
     let (k, n) = if what.right.transposed { (N, K) } else { (K, N) };
+    let warps = team_warps(tiling);
+    let mut barriers = vec![BarrierDecl { stages, arrivals: 1 }, BarrierDecl { stages, arrivals: warps }];
+    barriers.extend((tiling.teams > 1).then_some(BarrierDecl { stages: tiling.teams, arrivals: warps }));
     Program {
         name: format!("{}.{}.{}", what.kind(), what.compute, tiling.name()),
         arch: Arch::Sm90a,
@@ -125,17 +166,20 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
         .chain(what.given_views())
         .collect(),
         tiles: Vec::new(),
-        fragments: vec![fragment; (tm / (tiling.warps.0 * WARP_ROWS)) as usize],
-        group: Decls {
-            maps: vec![map(0, &left), map(1, &right)],
-            tiles: vec![left, right],
-            barriers: vec![
-                BarrierDecl { stages, arrivals: 1 },
-                BarrierDecl { stages, arrivals: tiling.warps.0 },
-            ],
-        },
-        body: vec![Stmt::Roles { producer: producer(what, tiling), consumers: consumers(what, tiling) }],
+        fragments: vec![fragment; (tm / (warps * WARP_ROWS)) as usize],
+        group: Decls { maps: vec![map(0, &left), map(1, &right)], tiles: vec![left, right], barriers },
+        body: vec![roles(what, tiling)],
     }
+}
+
+/// What both roles do, for one tile or for several.
+fn roles(what: &Matmul, tiling: &Tiling) -> Stmt {
+    let (producer, consumers) = (producer(what, tiling), consumers(what, tiling));
+    if tiling.teams == 0 {
+        return Stmt::Roles { producer, consumers };
+    }
+    let (teams, tiles) = (tiling.teams, |turn, teams, body| vec![Stmt::Tiles { turn, teams, body }]);
+    Stmt::Roles { producer: tiles(COPIED, 1, producer), consumers: tiles(TURN, teams, consumers) }
 }
 
 /// The tiles of both operands: blocks of 64 columns where the right one is stored as depth × columns.
@@ -180,7 +224,7 @@ fn producer(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
 fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     let (tm, tn, tk) = tiling.tile;
     // A fragment has 16 rows of each warp: the next one is below those of all warps.
-    let below = tiling.warps.0 * WARP_ROWS;
+    let below = team_warps(tiling) * WARP_ROWS;
     let sums = || (0..tm / below).map(|i| (Fragment(i), i * below));
     let mut body = vec![Group::WaitFull(FULL, TAKEN), Group::Fence];
     let depth_rows = !what.right.transposed;
@@ -200,6 +244,9 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     };
     let prefetched = sums().flat_map(|(_, row)| what.prefetches(Arch::Sm90a, place(row), (WARP_ROWS, tn)));
     let mut out: Vec<Stmt> = prefetched.chain(sums().map(|(sum, _)| Stmt::Zero(sum))).collect();
+    // One team multiplies at a time, so its stages are those that are copied next; the other one's last multiplications are done beside its first.
+    let teams = tiling.teams > 1;
+    out.extend(teams.then_some(Stmt::Group(Group::WaitTurn(NEXT, TURN))));
     out.push(Stmt::For {
         counter: TAKEN,
         extent: Size::Uniform(K),
@@ -207,7 +254,9 @@ fn consumers(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
         step: tk,
         body: body.into_iter().map(Stmt::Group).collect(),
     });
+    out.extend(teams.then_some(Stmt::Group(Group::Arrive(NEXT, TURN, 0))));
     out.push(Stmt::Group(Group::WaitMma(0)));
+    out.extend((tiling.teams > 0).then_some(Stmt::Group(Group::ArriveLast(EMPTY, TAKEN))));
     out.extend(sums().map(|(from, row)| {
         let (row, col) = place(row);
         what.store(from, row, col)

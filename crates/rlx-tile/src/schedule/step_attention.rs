@@ -35,7 +35,7 @@ impl AttentionTiling {
     /// The same in the terms of matmuls, for a result of so many columns: its rows are queries, what is summed over are keys.
     fn of_result(self, cols: u32) -> Tiling {
         let tile = (self.queries, cols.next_multiple_of(16), self.keys);
-        Tiling { tile, warps: self.warps, stages: self.stages, bands: 1, groups: self.groups }
+        Tiling { tile, warps: self.warps, stages: self.stages, bands: 1, groups: self.groups, teams: 0 }
     }
 
     pub(super) fn from_result(tiling: &Tiling) -> AttentionTiling {

@@ -19,14 +19,20 @@ pub struct Tiling {
     pub bands: u32,
     /// It is one of the group level ([`crate::group`]): warps are those of the consumers, four of which are a warp group.
     pub groups: bool,
+    /// On the group level: teams of the warp groups that take turns at the tiles of a workgroup, which has several ([`Stmt::Tiles`](crate::ir::Stmt::Tiles)); 0 where
+    /// it has one tile.
+    pub teams: u32,
 }
 
 impl Tiling {
-    /// A name such as `128x128x32.2x2.s3`, on the group level `128x256x64.g2.s4`.
+    /// A name such as `128x128x32.2x2.s3`, on the group level `128x256x64.g2.s4`, and `128x128x64.g2.s6.t2` where two teams take turns.
     pub fn name(&self) -> String {
         let ((m, n, k), (r, c)) = (self.tile, self.warps);
         match self.groups {
-            true => format!("{m}x{n}x{k}.g{}.s{}", r * c / GROUP_WARPS, self.stages),
+            true => {
+                let teams = if self.teams > 0 { format!(".t{}", self.teams) } else { String::new() };
+                format!("{m}x{n}x{k}.g{}.s{}{teams}", r * c / GROUP_WARPS, self.stages)
+            }
             false => format!("{m}x{n}x{k}.{r}x{c}.s{}", self.stages),
         }
     }
@@ -63,7 +69,8 @@ const FEW: i64 = 16;
 /// Tilings of an architecture, for large results first.
 pub fn tilings(arch: Arch) -> Vec<Tiling> {
     let stages = |ahead: u32| if arch.copies_async() { ahead } else { 2 };
-    let of = |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8, groups: false };
+    let of =
+        |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8, groups: false, teams: 0 };
     // Where copies wait in registers, four warps of 32 lanes would have too few of them.
     let large = if arch.copies_async() || arch.lanes() == 64 { (2, 2) } else { (2, 4) };
     let least = Atom::of(arch, DType::F16).map_or(16, |atom| atom.depth.max(16));
@@ -112,7 +119,7 @@ pub fn computed_tilings(arch: Arch) -> Vec<Tiling> {
 /// Tilings whose tiles take more workgroup memory than a kernel may declare, where an architecture's may have more: fewer reads of global memory for
 /// large results, but fewer workgroups at once. They are for tuning, none is taken unmeasured.
 pub fn large_tilings(arch: Arch) -> Vec<Tiling> {
-    let of = |tile, warps| Tiling { tile, warps, stages: 3, bands: 8, groups: false };
+    let of = |tile, warps| Tiling { tile, warps, stages: 3, bands: 8, groups: false, teams: 0 };
     match arch {
         Arch::Sm80 => {
             vec![of((128, 256, 32), (2, 4)), of((256, 128, 32), (4, 2)), of((128, 128, 64), (2, 2))]

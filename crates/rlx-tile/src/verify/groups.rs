@@ -83,8 +83,14 @@ impl Verifier<'_> {
     pub(super) fn roles(&mut self, producer: &[Stmt], consumers: &[Stmt]) -> Checked {
         must(self.counters.is_empty(), "roles", || Rule::Transfer("roles in a loop".to_owned()))?;
         let mut counted = Counted::new();
-        self.role_block(producer, true, &mut counted)?;
-        self.role_block(consumers, false, &mut counted)?;
+        let lists = self.lists_for_tiles(producer, consumers)?;
+        for ((list, turn), is_producer) in lists.into_iter().zip([true, false]) {
+            self.counters.extend(turn.map(|turn| (turn, None)));
+            self.role_block(list, is_producer, &mut counted)?;
+            turn.iter().for_each(|turn| {
+                self.counters.remove(turn);
+            });
+        }
         for (barrier, (arrivals, expected, copied)) in counted {
             let (at, want) = (format!("m{}", barrier.0), self.p.group.barriers[barrier.0 as usize].arrivals);
             must(arrivals == want, &at, || {
@@ -177,8 +183,16 @@ impl Verifier<'_> {
                 must(*behind < stages, at, || {
                     Rule::Pipeline("an arrival for a stage that is used again before it".to_owned())
                 })?;
-                counted.entry(*b).or_default().0 += self.p.warps.0;
+                counted.entry(*b).or_default().0 += self.p.team_warps();
                 Ok(())
+            }
+            // What they count is what other statements do. They are of lists for tiles, where it is looked at.
+            Group::ArriveLast(b, c) | Group::WaitTurn(b, c) => {
+                must(self.p.has_several_tiles() && self.used.contains(c), at, || {
+                    Rule::Transfer("turns of a workgroup that has one tile".to_owned())
+                })?;
+                let known = (b.0 as usize) < self.p.group.barriers.len();
+                must(known, at, || Rule::Unknown(format!("m{}", b.0)))
             }
             Group::Copy { from, row, col, to, block, barrier, counter } => {
                 let stages = self.barrier(at, *barrier, *counter)?;
@@ -203,7 +217,7 @@ impl Verifier<'_> {
                 must(f.rows == WARP_ROWS && l.blocks == 1 && right && row % 8 == 0, at, || {
                     Rule::Operand("tiles whose product is not the sums of a warp group".to_owned())
                 })?;
-                let end = u64::from(*row) + u64::from(self.p.warps.0 / GROUP_WARPS * GROUP_ROWS);
+                let end = u64::from(*row) + u64::from(self.p.team_warps() / GROUP_WARPS * GROUP_ROWS);
                 must(end <= u64::from(l.rows), at, || Rule::Outside(end, l.rows))
             }
             Group::MmaLeft { sum, left, right, counter } => {

@@ -4,6 +4,7 @@
 use super::{Case, up};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
+use rlx_tile::group::{GROUP_WARPS, ROW, WARP_ROWS};
 use rlx_tile::schedule::{Matmul, Operand, Tiling, group_tilings, matmul, tilings};
 use rlx_tile::{Arch, Program};
 
@@ -58,8 +59,58 @@ pub fn random(g: &mut Gen) -> Case {
     of(g, what, tiling, (m, n, k), batch)
 }
 
+/// By a tiling of several tiles in a workgroup, of which there are up to three in each direction, and up to eight matrices.
+pub fn random_turns(g: &mut Gen) -> Case {
+    let teams = g.int(1..=2) as u32;
+    let warps = GROUP_WARPS * teams * if g.chance(0.2) { 2 } else { 1 };
+    let rows = warps / teams * WARP_ROWS * if g.chance(0.2) { 2 } else { 1 };
+    let mut tile = (rows, ROW * if g.chance(0.2) { 2 } else { 1 }, ROW);
+    let mut what = Matmul::new(g.pick(&[DType::F16, DType::BF16]));
+    what.right.transposed = g.chance(0.5);
+    if what.right.transposed {
+        tile.1 -= 16 * g.int(0..=3) as u32;
+    }
+    let (stages, bands) = (g.int(2..=4) as u32, g.int(1..=3) as u32);
+    let tiling = Tiling { tile, warps: (warps, 1), stages, bands, groups: true, teams };
+    let vector = g.pick(&[1, 2, 4]);
+    what.result = Operand { dtype: g.pick(&[what.compute, DType::F32]), transposed: false, vector };
+    what.batch = g.int(0..=3) as usize;
+    let size = |g: &mut Gen, most: u32| g.int(1..=i64::from(most)) as i32;
+    let tiles = if what.batch > 1 { 1 } else { 3 };
+    let m = size(g, tiles * tile.0);
+    let of_columns = if what.right.transposed { vector as i32 } else { 8 };
+    let n = up(size(g, tiles * tile.1), of_columns.max(vector as i32));
+    let k = up(size(g, 5 * tile.2), 8);
+    let batch = (0..what.batch).map(|_| g.int(1..=2) as i32).collect();
+    of(g, what, tiling, (m, n, k), batch)
+}
+
 /// The same by a program of sm_80.
 pub fn of_warps(case: &Case) -> Program {
     let tiling = tilings(Arch::Sm80)[6];
     matmul(Arch::Sm80, &case.what, &tiling).unwrap_or_else(|e| panic!("{e}\n{}", case.describe()))
+}
+
+/// The same sizes, operands and memory, without bodies' names for them to be made of again.
+pub fn copy(case: &Case) -> Case {
+    Case {
+        arch: case.arch,
+        tiling: case.tiling,
+        what: case.what.clone(),
+        sizes: case.sizes.clone(),
+        prologues: case.prologues,
+        epilogue: case.epilogue,
+        values: case.values.clone(),
+    }
+}
+
+/// A plain matmul by small tiles of several turns: two rows and three columns of tiles with edges, five steps through three stages.
+pub fn small_turns(dtype: DType, teams: u32) -> Case {
+    let mut what = Matmul::new(dtype);
+    what.result.vector = 1;
+    let warps = (GROUP_WARPS * teams, 1);
+    let tiling = Tiling { stages: 3, bands: 2, warps, teams, ..smallest() };
+    let mut case = of(&mut Gen::new(7), what, tiling, (70, 136, 272), Vec::new());
+    case.clear_bodies();
+    case
 }

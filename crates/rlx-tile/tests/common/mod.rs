@@ -384,6 +384,13 @@ impl Case {
         Ok((pools, counters))
     }
 
+    /// The same of a grid of so many workgroups, each of several tiles.
+    pub fn interpret_in(&self, program: &Program, grid: u64) -> rlx_ir::Result<(Pools, Counters)> {
+        let (mut pools, bindings) = self.memory();
+        let counters = interp::run_in(program, grid, &self.uniforms(), &mut pools, &bindings)?;
+        Ok((pools, counters))
+    }
+
     /// Panics where a result differs from the reference by more than rounding explains, or anything beside it was written.
     pub fn check(&self, result: &[u8]) {
         let dtype = self.what.result.dtype;

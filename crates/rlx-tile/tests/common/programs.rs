@@ -6,7 +6,7 @@ use rlx_tile::atom::Atom;
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
     Attention, AttentionTiling, Given, Mask, Matmul, Operand, Tiling, attention, attention_group_tilings,
-    attention_tilings, computed_tilings, group_tilings, large_tilings, matmul, tilings,
+    attention_tilings, computed_tilings, group_tilings, large_tilings, matmul, tilings, turn_tilings,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar};
@@ -71,7 +71,13 @@ pub fn programs() -> Vec<(String, Program)> {
         let mut batch = Matmul { batch: 2, ..plain.clone() };
         batch.result = Operand { dtype: DType::F32, ..batch.result };
         add(&batch, &tilings[1], "nn.f32_batch");
-        add(&gelu(plain), &tilings[0], "nn.bias_gelu");
+        let turns = turn_tilings();
+        turns.iter().for_each(|t| add(&plain, t, "nn"));
+        [0, 1, 4].into_iter().for_each(|i| add(&columns, &turns[i], "nt"));
+        add(&batch, &turns[0], "nn.f32_batch");
+        [&tilings[0], &turns[0], &turns[3], &turns[4]]
+            .into_iter()
+            .for_each(|t| add(&gelu(plain.clone()), t, "nn.bias_gelu"));
     }
     all
 }

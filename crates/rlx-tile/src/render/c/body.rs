@@ -27,6 +27,10 @@ pub struct Body<'a> {
     pub(super) set: BTreeSet<Fragment>,
     /// The sums of groups of multiplications that may be under way, of those that the list began; the last group is open.
     pub(super) under_way: Vec<BTreeSet<Fragment>>,
+    /// What counts turns, in a list for tiles.
+    pub(super) turn: Option<Counter>,
+    /// Statements are those of the producer.
+    pub(super) is_producer: bool,
 }
 
 /// A position in the text.
@@ -106,6 +110,8 @@ impl<'a> Body<'a> {
             depth: 1,
             set: BTreeSet::new(),
             under_way: vec![BTreeSet::new()],
+            turn: None,
+            is_producer: false,
         }
     }
 
@@ -127,6 +133,18 @@ impl<'a> Body<'a> {
     pub(super) fn close(&mut self) {
         self.depth -= 1;
         self.line("}");
+    }
+
+    /// The text of statements, apart from what is written.
+    pub(super) fn apart(&mut self, stmts: &[Stmt]) -> Result<String> {
+        let written = self.out.len();
+        self.block(stmts)?;
+        Ok(self.out.split_off(written))
+    }
+
+    /// Writes what was apart.
+    pub(super) fn text(&mut self, text: &str) {
+        self.out.push_str(text);
     }
 
     /// A loop of known size.
@@ -221,6 +239,7 @@ impl<'a> Body<'a> {
             }
             Stmt::For { counter, extent, below, step, body } => {
                 let (c, n) = (counter.0, self.end_of_loop(*counter, *extent, *below));
+                self.begin_ring(*counter, (*extent, *step));
                 self.line(match extent {
                     Size::Const(_) => "#pragma unroll",
                     Size::Uniform(_) | Size::Part { .. } => "#pragma unroll 1",
@@ -231,9 +250,11 @@ impl<'a> Body<'a> {
                 self.open(&format!(
                     "for (int c{c} = 0; c{c} < {n} / {step} + ({n} % {step} > 0){first}; c{c}++) {{"
                 ));
+                self.declare_ring(*counter);
                 self.block(body)?;
                 self.close();
             }
+            Stmt::Tiles { turn, teams, body } => self.tiles(*turn, *teams, body)?,
             Stmt::Staggered(s) => self.staggered(s)?,
             Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
             Stmt::Group(g) => self.group(g),

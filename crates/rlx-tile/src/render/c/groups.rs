@@ -124,7 +124,7 @@ fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool, bool)>) {
                 multiplications(body, all);
                 multiplications(consumers, all);
             }
-            Stmt::For { body, .. } => multiplications(body, all),
+            Stmt::For { body, .. } | Stmt::Tiles { body, .. } => multiplications(body, all),
             Stmt::Staggered(s) => s.lists().iter().for_each(|list| multiplications(list, all)),
             Stmt::Group(Group::Mma { sum, depth_rows, .. }) => all.push((*sum, false, *depth_rows)),
             Stmt::Group(Group::MmaLeft { sum, .. }) => all.push((*sum, true, true)),
@@ -250,10 +250,14 @@ impl Body<'_> {
         let warps = p.warps.0 * p.warps.1;
         self.open(&format!("if (thread == {}) {{", warps * p.arch.lanes()));
         (0..p.maps().len()).for_each(|i| self.line(&format!("prefetch_map(&a{i});")));
+        self.is_producer = true;
         self.block(producer)?;
+        self.is_producer = false;
         self.close();
         self.open(&format!("if (warp_row < {warps}) {{"));
-        self.line(&format!("const int warp_group = thread / {GROUP};"));
+        if p.teams() == 1 {
+            self.line(&format!("const int warp_group = thread / {GROUP};"));
+        }
         self.block(consumers)?;
         self.close();
         Ok(())
@@ -262,7 +266,8 @@ impl Body<'_> {
     /// A barrier of this iteration's stage, and the number of its phase.
     fn barrier(&self, b: Barrier, c: Counter) -> (String, String) {
         let stages = self.p.group.barriers[b.0 as usize].stages;
-        (format!("barrier{} + c{} % {stages}", b.0, c.0), format!("c{} / {stages}", c.0))
+        let n = self.number(c);
+        (format!("barrier{} + {n} % {stages}", b.0), format!("{n} / {stages}"))
     }
 
     pub(super) fn group(&mut self, g: &Group) {
@@ -288,9 +293,22 @@ impl Body<'_> {
                 self.line(&format!("if (lane == 0) barrier_arrive({b});"));
             }
             Group::Arrive(b, c, behind) => {
-                let (stages, c, b) = (self.p.group.barriers[b.0 as usize].stages, c.0, b.0);
+                let (stages, n, c, b) =
+                    (self.p.group.barriers[b.0 as usize].stages, self.number(*c), c.0, b.0);
                 self.line(&format!(
-                    "if (lane == 0 && c{c} >= {behind}) barrier_arrive(barrier{b} + (c{c} - {behind}) % {stages});"
+                    "if (lane == 0 && c{c} >= {behind}) barrier_arrive(barrier{b} + ({n} - {behind}) % {stages});"
+                ));
+            }
+            Group::ArriveLast(b, c) => {
+                let (stages, c, b) = (self.p.group.barriers[b.0 as usize].stages, c.0, b.0);
+                let last = format!("(before{c} + steps{c} - 1) % {stages}");
+                self.line(&format!("if (lane == 0 && steps{c} > 0) barrier_arrive(barrier{b} + {last});"));
+            }
+            Group::WaitTurn(b, c) => {
+                let (stages, c, b) = (self.p.group.barriers[b.0 as usize].stages, c.0, b.0);
+                let before = format!("(c{c} - 1)");
+                self.line(&format!(
+                    "if (c{c} > 0) barrier_wait(barrier{b} + {before} % {stages}, {before} / {stages} & 1);"
                 ));
             }
             Group::Copy { from, row, col, to, block, barrier, counter } => {
@@ -357,7 +375,7 @@ impl Body<'_> {
     /// A tile's stage of this iteration.
     fn group_stage(&self, tile: GroupTile, c: Counter) -> String {
         let t = self.p.group.tiles[tile.0 as usize];
-        format!("s{} + c{} % {} * {}", tile.0, c.0, t.stages, t.stage_bytes() / 2)
+        format!("s{} + {} % {} * {}", tile.0, self.number(c), t.stages, t.stage_bytes() / 2)
     }
 
     fn copy_tensor(
