@@ -119,6 +119,35 @@ pub struct BarrierDecl {
     pub arrivals: u32,
 }
 
+/// Registers of a multiprocessor, of which a launch gives each lane of a workgroup as many.
+const REGISTER_FILE: u32 = 1 << 16;
+
+/// Registers of lanes, where the producer gives most of its own to the consumers (`setmaxnreg`): it is then a whole warp group, of which lane 0 does everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registers {
+    /// Of the producer's.
+    pub producer: u32,
+    /// Of the consumers'.
+    pub consumers: u32,
+}
+
+impl Registers {
+    /// What two consumer warp groups may have.
+    pub const OF_TWO: Registers = Registers { producer: 24, consumers: 240 };
+
+    /// Whether so many warps of consumers find them among those of a launch, of which one workgroup runs on a multiprocessor.
+    pub fn fit(&self, warps: u32) -> bool {
+        let (lanes, producer) = (warps * (GROUP / GROUP_WARPS), GROUP);
+        let launched = (REGISTER_FILE / (lanes + producer) / 8 * 8).min(248);
+        let whole = |n: u32| n.is_multiple_of(8) && (24..=248).contains(&n);
+        let all = self.producer * producer + self.consumers * lanes;
+        whole(self.producer)
+            && whole(self.consumers)
+            && (self.producer..=self.consumers).contains(&launched)
+            && all <= launched * (lanes + producer)
+    }
+}
+
 /// What programs of the group level declare beside the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Decls {
@@ -128,6 +157,8 @@ pub struct Decls {
     pub tiles: Vec<GroupTileDecl>,
     /// Barriers.
     pub barriers: Vec<BarrierDecl>,
+    /// Registers, where roles do not have as many each.
+    pub registers: Option<Registers>,
 }
 
 /// A statement of the group level. The stage of a tile or barrier is `counter mod stages`, the phase of a barrier `counter / stages`. Of a loop in a list for
@@ -261,7 +292,10 @@ impl Display for Group {
 impl Program {
     /// Warps of the producer.
     pub fn producers(&self) -> u32 {
-        u32::from(self.body.iter().any(|s| matches!(s, Stmt::Roles { .. })))
+        let roles = self.body.iter().any(|s| matches!(s, Stmt::Roles { .. }));
+        // Registers are those of a warp group.
+        let warps = if self.group.registers.is_some() { GROUP_WARPS } else { 1 };
+        if roles { warps } else { 0 }
     }
 
     /// Whether a workgroup goes through several tiles ([`Stmt::Tiles`]), so that any number of workgroups does all of them.

@@ -214,6 +214,9 @@ fn write_group(f: &mut dyn Write, g: &Decls) -> fmt::Result {
     for (i, b) in g.barriers.iter().enumerate() {
         writeln!(f, "  m{i} barrier stages {} arrivals {}", b.stages, b.arrivals)?;
     }
+    if let Some(of) = g.registers {
+        writeln!(f, "  registers producer {} consumers {}", of.producer, of.consumers)?;
+    }
     Ok(())
 }
 

@@ -5,10 +5,10 @@
 //! programs are compiled where `RLX_NVRTC` names the folder of NVRTC's package, as suite `nvrtc` does.
 
 mod common;
+#[path = "common/ptx.rs"]
+mod emulated;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
 
 use common::Case;
 use common::attention::AttentionCase;
@@ -16,15 +16,14 @@ use common::attention_parts::Divided;
 use common::convs::ConvCase;
 use common::groups;
 use common::prologue::PrologueCase;
+use emulated::{committed, compare, compare_in, compiled};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
 use rlx_ir::testing::{AttentionShape, Gen};
-use rlx_kernel::interp::Pools;
-use rlx_ptx::{Launch, Memory, Module, TensorMap, run};
 use rlx_tile::render::source;
 use rlx_tile::schedule::{AttentionTiling, Matmul, Tiling, attention_group_tilings, tilings};
 use rlx_tile::window::Slide;
-use rlx_tile::{Arch, Program, interp};
+use rlx_tile::{Arch, Program};
 
 /// Random matmuls of each architecture.
 const CASES: u64 = 40;
@@ -51,59 +50,6 @@ fn check_parts(case: &Divided<'_>, program: &Program, ptx: &str) {
 fn check_attention(case: &AttentionCase, program: &Program, ptx: &str) {
     let after = case.interpret(program).unwrap().0;
     compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
-}
-
-fn compare(program: &Program, ptx: &str, uniforms: &[i32], (before, after): (Pools, Pools), what: &str) {
-    let module = Module::parse(ptx).unwrap_or_else(|e| panic!("{e}\n{what}"));
-    let mut memory = Memory::default();
-    let words = uniforms.iter().flat_map(|u| u.to_le_bytes()).collect();
-    // Uniforms are the first buffer, those of the program follow.
-    let uniform = memory.allocate(words);
-    let buffers: Vec<u64> = before.0.into_iter().map(|bytes| memory.allocate(bytes)).collect();
-    let mut parameters = vec![uniform];
-    for map in program.maps() {
-        let map = map.bound(program, uniforms).unwrap_or_else(|e| panic!("{e}\n{what}"));
-        let address = buffers[map.buffer] + 2 * map.base as u64;
-        let window = map.window.iter().map(|axis| (axis.lower, axis.upper, axis.step)).collect();
-        let map =
-            TensorMap { address, sizes: map.sizes, strides: map.strides, box_sizes: map.box_sizes, window };
-        parameters.push(memory.allocate(map.encoded()));
-    }
-    parameters.extend(buffers);
-    let groups = interp::workgroups(program, uniforms) as u32;
-    let shared = program.dynamic_bytes() as usize;
-    let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters, shared };
-    run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}\n{what}"));
-    for (i, want) in after.0.iter().enumerate() {
-        let differs = want.iter().zip(memory.buffer(i + 1)).position(|(a, b)| a != b);
-        assert_eq!(differs, None, "buffer {i} differs from this byte on: {what}");
-    }
-}
-
-/// What NVRTC makes of texts, in order; `None` after saying that there is no NVRTC.
-fn compiled(arch: Arch, texts: &[String]) -> Option<Vec<String>> {
-    if std::env::var_os("RLX_NVRTC").is_none() {
-        println!("@skip 1 RLX_NVRTC names no folder with NVRTC's package");
-        return None;
-    }
-    // Tests of one process compile at the same time.
-    static FOLDERS: AtomicUsize = AtomicUsize::new(0);
-    let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("rlx-ptx-{}-{number}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = |i: usize, extension: &str| folder.join(format!("tile.{}.{i}.{extension}", arch.name()));
-    for (i, text) in texts.iter().enumerate() {
-        std::fs::write(file(i, "cu"), text).unwrap();
-    }
-    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/nvrtc_check.py");
-    let mut python = Command::new("python3");
-    python.arg(tool).arg("--ptx").args((0..texts.len()).map(|i| file(i, "cu")));
-    let out = python.output().unwrap_or_else(|e| panic!("python3: {e}"));
-    let said = [out.stdout, out.stderr].concat();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&said));
-    let made = (0..texts.len()).map(|i| std::fs::read_to_string(file(i, "ptx")).unwrap()).collect();
-    std::fs::remove_dir_all(folder).unwrap();
-    Some(made)
 }
 
 fn random_programs_run(arch: Arch) {
@@ -421,16 +367,6 @@ fn nvrtc_for_sm_90a_means_what_is_interpreted() {
     }
 }
 
-/// The committed PTX of a program, written again where that is asked for.
-fn committed(arch: Arch, program: &Program, path: &Path) -> String {
-    if std::env::var_os("RLX_BLESS").is_some()
-        && let Some(made) = compiled(arch, &[source(program, "kernel").unwrap()])
-    {
-        std::fs::write(path, &made[0]).unwrap();
-    }
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
 /// A plain matmul by the smallest tiling: two tiles and an edge in each direction, three steps of the depth.
 fn small(arch: Arch, dtype: DType) -> Case {
     let tiling = *tilings(arch).last().unwrap();
@@ -507,6 +443,81 @@ fn what_is_missing_in_ptx_for_sm_90a_is_found() {
     ] {
         let e = fault(name, which, instead);
         assert!(e.contains(found), "{name} {which:?}: {e}");
+    }
+}
+
+/// The same of workgroups of several tiles.
+fn check_in(case: &Case, (program, grid): (&Program, u64), ptx: &str) {
+    let after = case.interpret_in(program, grid).unwrap().0;
+    let memory = (case.memory().0, after);
+    compare_in(program, ptx, (grid, &case.uniforms()), memory, &case.describe());
+}
+
+#[test]
+fn nvrtc_of_several_tiles_for_sm_90a_means_what_is_interpreted() {
+    let cases: Vec<(Case, Program, u64)> = (0..CASES)
+        .map(|seed| {
+            let g = &mut Gen::new(3500 + seed);
+            let case = groups::random_turns(g);
+            let program = case.program();
+            (case, program, g.int(1..=2) as u64)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p, _)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(Arch::Sm90a, &texts) else { return };
+    for ((case, program, grid), ptx) in cases.iter().zip(made) {
+        check_in(case, (program, *grid), &ptx);
+    }
+}
+
+/// Two teams of a workgroup, whose consumers have registers of the producer's.
+fn small_turns() -> (Case, Program, PathBuf) {
+    let case = groups::small_turns(DType::BF16, 2);
+    let program = case.program();
+    (case, program, PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/turns_sm_90a_bf16.ptx"))
+}
+
+#[test]
+fn committed_ptx_of_several_tiles_means_what_is_interpreted() {
+    let (case, program, path) = small_turns();
+    let ptx = committed(Arch::Sm90a, &program, &path);
+    (1..=3).for_each(|grid| check_in(&case, (&program, grid), &ptx));
+    assert!(ptx.contains("setmaxnreg.dec") && ptx.contains("setmaxnreg.inc"));
+}
+
+/// What orders teams, and stages from tile to tile.
+#[test]
+fn what_is_missing_in_ptx_of_several_tiles_is_found() {
+    let (case, program, path) = small_turns();
+    let ptx = std::fs::read_to_string(path).unwrap();
+    let fault = |name: &str, which: usize, instead: &str| {
+        let mut n = 0;
+        let lines = ptx.lines().map(|line| {
+            let here = line.contains(name);
+            n += usize::from(here);
+            if here && n == which + 1 { instead } else { line }
+        });
+        let changed = lines.collect::<Vec<_>>().join("\n");
+        assert!(n > which, "{name} {which} is there");
+        let caught = std::panic::catch_unwind(|| check_in(&case, (&program, 1), &changed));
+        let panic = caught.expect_err("the emulator finds it");
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    for (name, which, instead, found) in [
+        // The producer does not wait until a stage is no longer read, a team not for its turn, nor until a stage is filled.
+        ("mbarrier.try_wait", 0, "mov.pred p, 1;", "more arrivals"),
+        ("mbarrier.try_wait", 1, "mov.pred p, 1;", "warp of thread 128"),
+        ("mbarrier.try_wait", 2, "mov.pred p, 1;", "under way"),
+        // A step is given back, a turn ends, the last step is given back.
+        ("mbarrier.arrive.shared", 0, "", "a deadlock"),
+        ("mbarrier.arrive.shared", 1, "", "a deadlock"),
+        ("mbarrier.arrive.shared", 2, "", "a deadlock"),
+        ("wgmma.wait_group", 0, "", "may still read"),
+        ("wgmma.wait_group", 1, "", "a sum is used while"),
+        ("wgmma.fence", 0, "", "no wgmma.fence"),
+    ] {
+        let e = fault(name, which, instead);
+        assert!(e.contains(found), "{name} {which}: {e}");
     }
 }
 

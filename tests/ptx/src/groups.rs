@@ -35,6 +35,8 @@ pub enum GroupOp {
     Commit,
     /// `wgmma.wait_group`.
     WaitGroups(usize),
+    /// `setmaxnreg`.
+    SetRegisters,
 }
 
 /// A multiplication of 64 rows over a depth of 16.
@@ -62,8 +64,8 @@ pub enum Left {
 impl GroupOp {
     /// Whether the lanes of a warp do it together.
     pub fn of_warp(&self) -> bool {
-        use GroupOp::{Commit, FenceSums, Multiply, WaitGroups};
-        matches!(self, FenceSums | Multiply(_) | Commit | WaitGroups(_))
+        use GroupOp::{Commit, FenceSums, Multiply, SetRegisters, WaitGroups};
+        matches!(self, FenceSums | Multiply(_) | Commit | WaitGroups(_) | SetRegisters)
     }
 
     /// Registers that it reads or writes, but for sums.
@@ -164,6 +166,10 @@ impl GroupOp {
             (["prefetch", "tensormap"], [map]) => address(map).map(|map| GroupOp::PrefetchMap { map }),
             (["wgmma", "fence", "sync", "aligned"], []) => Ok(GroupOp::FenceSums),
             (["wgmma", "commit_group", "sync", "aligned"], []) => Ok(GroupOp::Commit),
+            (["setmaxnreg", "inc" | "dec", "sync", "aligned", "u32"], [n]) => match n.parse::<u32>() {
+                Ok(n) if n.is_multiple_of(8) && (24..=256).contains(&n) => Ok(GroupOp::SetRegisters),
+                _ => Err(format!("setmaxnreg to {n:?}, no multiple of 8 from 24 to 256")),
+            },
             (["wgmma", "wait_group", "sync", "aligned"], [n]) => {
                 n.parse().map(GroupOp::WaitGroups).map_err(|_| format!("wgmma.wait_group of {n:?}"))
             }

@@ -108,8 +108,10 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
     }
     let _ = write!(
         out,
-        "extern \"C\" __global__ void __launch_bounds__({}) {entry}(const int* __restrict__ u",
-        p.workgroup()
+        "extern \"C\" __global__ void __launch_bounds__({}{}) {entry}(const int* __restrict__ u",
+        p.workgroup(),
+        // The assembler has to know how many registers a launch gives: all that one workgroup may have.
+        if p.group.registers.is_some() { ", 1" } else { "" },
     );
     out.push_str(&groups::parameters(p));
     for (i, b) in p.buffers.iter().enumerate() {

@@ -179,6 +179,7 @@ impl Schedule<'_> {
                     barrier(t.stages, 1),
                     barrier(t.stages, t.warps.0),
                 ],
+                registers: None,
             },
             body: vec![Stmt::Roles { producer: self.producer(), consumers: self.consumers() }],
         }

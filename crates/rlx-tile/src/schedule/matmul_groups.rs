@@ -9,7 +9,8 @@ use super::matmul::{K, M, Matmul, N};
 use super::tilings::Tiling;
 use crate::atom::{Arch, Atom};
 use crate::group::{
-    Barrier, BarrierDecl, Decls, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, WARP_ROWS,
+    Barrier, BarrierDecl, Decls, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, Registers,
+    WARP_ROWS,
 };
 use crate::ir::{Coord, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stmt, View};
 use crate::layout::CHUNK;
@@ -40,7 +41,7 @@ pub fn group_tilings() -> Vec<Tiling> {
 /// Tilings by which a workgroup has several tiles: the producer copies the first steps of the next one while the last is stored, and of two teams one
 /// multiplies meanwhile. They are for tuning; none was measured on hardware.
 ///
-/// A lane of 288 may have 224 registers, whoever it is, and with `setmaxnreg` consumers would have 240: none of these needs so many.
+/// Consumers take registers from the producer: of 168 that each lane could have, a few epilogues of 128 sums would spill some.
 pub fn turn_tilings() -> Vec<Tiling> {
     let of = |tile: (u32, u32), stages, teams| Tiling {
         tile: (tile.0, tile.1, ROW),
@@ -167,7 +168,12 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
         .collect(),
         tiles: Vec::new(),
         fragments: vec![fragment; (tm / (warps * WARP_ROWS)) as usize],
-        group: Decls { maps: vec![map(0, &left), map(1, &right)], tiles: vec![left, right], barriers },
+        group: Decls {
+            maps: vec![map(0, &left), map(1, &right)],
+            tiles: vec![left, right],
+            barriers,
+            registers: (tiling.teams > 0 && tiling.warps.0 == 2 * GROUP_WARPS).then_some(Registers::OF_TWO),
+        },
         body: vec![roles(what, tiling)],
     }
 }

@@ -33,6 +33,11 @@ impl Verifier<'_> {
         must(rows % GROUP_WARPS == 0 && cols == 1 && rows <= 28, "roles", || {
             Rule::Declaration("consumers are one column of at most 7 warp groups".to_owned())
         })?;
+        must(g.registers.is_none_or(|registers| registers.fit(rows)), "registers", || {
+            Rule::Declaration(
+                "a producer has 24 registers or more, and consumers what it leaves, by 8".to_owned(),
+            )
+        })?;
         g.maps.iter().enumerate().try_for_each(|(i, map)| self.declared_map(&format!("a{i}"), map))?;
         g.tiles.iter().enumerate().try_for_each(|(i, t)| {
             let rows = t.rows.is_multiple_of(CHUNK) && (CHUNK..=256).contains(&t.rows);

@@ -67,7 +67,11 @@ impl Group<'_> {
             }
             GroupOp::PrefetchMap { map } => drop(TensorMap::load(memory, self.address(t, *map))?),
             GroupOp::Prefetch { at } => drop(memory.load(self.address(t, *at), 1)?),
-            GroupOp::FenceSums | GroupOp::Multiply(_) | GroupOp::Commit | GroupOp::WaitGroups(_) => {
+            GroupOp::FenceSums
+            | GroupOp::Multiply(_)
+            | GroupOp::Commit
+            | GroupOp::WaitGroups(_)
+            | GroupOp::SetRegisters => {
                 return Err("an instruction of a warp in one thread".to_owned());
             }
         }
@@ -85,19 +89,25 @@ impl Group<'_> {
             GroupOp::Commit => self.shared.beside.commit(warp),
             GroupOp::WaitGroups(but) => self.shared.beside.wait(*but, warp),
             GroupOp::Multiply(m) => return self.multiply(first, m),
+            GroupOp::SetRegisters => return Ok(if self.group_is_here(first) { GROUP } else { 0 }),
             _ => return Err("an instruction of one thread in a warp".to_owned()),
         }
         Ok(WARP)
     }
 
+    /// Whether all warps of the group that begins with this thread are at the same instruction.
+    fn group_is_here(&self, first: usize) -> bool {
+        let all = first..first + GROUP;
+        let pc = self.threads[first].pc;
+        let here = |t: &super::Thread| t.state == State::AwaitsWarp && t.pc == pc;
+        let whole = first.is_multiple_of(GROUP) && all.end <= self.threads.len();
+        whole && self.threads[all].iter().all(here)
+    }
+
     /// `wgmma.mma_async`, once all warps of the group are there.
     fn multiply(&mut self, first: usize, m: &Multiply) -> Result<usize> {
         let all = first..first + GROUP;
-        let (pc, here) = (self.threads[first].pc, |t: &super::Thread| t.state == State::AwaitsWarp);
-        if !first.is_multiple_of(GROUP) || all.end > self.threads.len() {
-            return Ok(0);
-        }
-        if !self.threads[all.clone()].iter().all(|t| here(t) && t.pc == pc) {
+        if !self.group_is_here(first) {
             return Ok(0);
         }
         let same = |o: Operand| all.clone().all(|t| self.value(t, o) == self.value(first, o));

@@ -51,6 +51,10 @@ template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
 const PREFETCH_MAP: &str = r#"__device__ __forceinline__ void prefetch_map(const Map* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 "#;
 
+const REGISTERS: &str = r#"template <int N> __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+"#;
+
 /// Registers that are set before a fence or a wait: the compiler would set them behind it, too.
 const SET: &str = r#"template <int N> __device__ __forceinline__ void mma_set(float (&s)[N][4]) {
 #pragma unroll
@@ -74,6 +78,9 @@ pub fn instructions(p: &Program, out: &mut String) {
         .into_iter()
         .for_each(|dims| copy_tensor(dims, out));
     out.push_str(PREFETCH_MAP);
+    if p.group.registers.is_some() {
+        out.push_str(REGISTERS);
+    }
     let axes = p.maps().iter().filter_map(|map| p.view(map.view).window.as_ref().map(|w| w.axes.len()));
     axes.for_each(|axes| copy_window(axes, out));
     // Bits 62 and 63 are the swizzle, of 128 bytes; from 8 rows to the next 8 are as many bytes as those have.
@@ -248,13 +255,26 @@ impl Body<'_> {
         self.close();
         self.line("__syncthreads();");
         let warps = p.warps.0 * p.warps.1;
+        let registers = p.group.registers;
+        if let Some(of) = registers {
+            self.open(&format!("if (warp_row >= {warps}) {{"));
+            self.line(&format!("fewer_registers<{}>();", of.producer));
+        }
         self.open(&format!("if (thread == {}) {{", warps * p.arch.lanes()));
         (0..p.maps().len()).for_each(|i| self.line(&format!("prefetch_map(&a{i});")));
         self.is_producer = true;
         self.block(producer)?;
         self.is_producer = false;
         self.close();
-        self.open(&format!("if (warp_row < {warps}) {{"));
+        match registers {
+            // A path from the one to the other would have the registers of both.
+            Some(of) => {
+                self.close();
+                self.open("else {");
+                self.line(&format!("more_registers<{}>();", of.consumers));
+            }
+            None => self.open(&format!("if (warp_row < {warps}) {{")),
+        }
         if p.teams() == 1 {
             self.line(&format!("const int warp_group = thread / {GROUP};"));
         }

@@ -147,7 +147,7 @@ pub fn instructions(program: &Program) -> String {
 /// Whether there is such a statement.
 fn uses(stmts: &[Stmt], such: &dyn Fn(&Stmt) -> bool) -> bool {
     stmts.iter().any(|s| match s {
-        Stmt::For { body, .. } | Stmt::Pipelined { body, .. } => uses(body, such),
+        Stmt::For { body, .. } | Stmt::Pipelined { body, .. } | Stmt::Tiles { body, .. } => uses(body, such),
         Stmt::Staggered(s) => s.lists().iter().any(|list| uses(list, such)),
         Stmt::Roles { producer, consumers } => uses(producer, such) || uses(consumers, such),
         s => such(s),
