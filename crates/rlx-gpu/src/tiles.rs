@@ -279,9 +279,10 @@ fn of_desc(
     units: MatrixUnits,
     limits: &DeviceLimits,
 ) -> impl Iterator<Item = (Tiling, StepLaunch)> {
-    let (tilings, limits) = (step_tilings(units.arch, &desc).unwrap_or_default(), *limits);
+    let tilings = step_tilings(units.arch, &desc, units.compute_units).unwrap_or_default();
+    let limits = *limits;
     tilings.into_iter().filter_map(move |tiling| {
-        let launch = step(units.arch, &desc, Some(&tiling)).ok()?;
+        let launch = step(units.arch, &desc, Some(&tiling)).ok()?.on_units(units.compute_units);
         fits(&launch.program, units, &limits).then_some((tiling, launch))
     })
 }
@@ -377,7 +378,9 @@ fn alternatives(first: Option<StepLaunch>, rest: impl Iterator<Item = StepLaunch
     // What suits neither the known size nor the largest one is never chosen.
     let [rows, cols] = [rows, cols].map(|size| size.unwrap_or(i64::MAX));
     let mut kept = vec![first];
-    for launch in rest.filter(|launch| launch.tiling.suits(rows, cols)) {
+    // Workgroups of several tiles are for tuning.
+    let plain = |launch: &StepLaunch| launch.tiling.teams == 0 && launch.tiling.suits(rows, cols);
+    for launch in rest.filter(plain) {
         let (tm, last) = (launch.tiling.tile.0, kept[kept.len() - 1].tiling.tile.0);
         if kept.len() < MOST && 2 * tm <= last {
             kept.push(launch);

@@ -70,7 +70,7 @@ fn of_groups(q: &str, k: &str, heads: usize, size: usize, rest: &str) -> (usize,
     );
     let graph = text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let desc = StepDesc::of_node(&graph.nodes()[3], &graph).unwrap();
-    let all = step_tilings(Arch::Sm90a, &desc).unwrap();
+    let all = step_tilings(Arch::Sm90a, &desc, None).unwrap();
     for tiling in &all {
         let launch = step(Arch::Sm90a, &desc, Some(tiling)).unwrap();
         let arch = if tiling.groups { Arch::Sm90a } else { Arch::Sm80 };

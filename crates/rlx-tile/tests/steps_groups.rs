@@ -8,14 +8,16 @@ use rlx_ir::{DType, DimBinding, Extent, Value, text};
 use rlx_kernel::schedule::StepDesc;
 use rlx_opt::CompileOptions;
 use rlx_tile::Arch;
-use rlx_tile::schedule::{Division, Tiling, group_tilings, step, step_in_parts, step_tilings, tilings};
+use rlx_tile::schedule::{
+    Division, Tiling, group_tilings, step, step_in_parts, step_tilings, tilings, turn_tilings,
+};
 
 const CASES: u64 = 160;
 
 /// Runs a matmul by the tiling that suits it, and says whether that was of the group level.
 fn by_groups(compiled: &Compiled) -> bool {
     let mut found = Vec::new();
-    let tilings = |desc: &StepDesc| step_tilings(Arch::Sm90a, desc);
+    let tilings = |desc: &StepDesc| step_tilings(Arch::Sm90a, desc, None);
     compiled
         .executable
         .run_with(&compiled.values, &mut |run| {
@@ -89,8 +91,12 @@ fn convolutions_agree_with_the_oracle_and_have_the_bits_of_sm_80() {
     for seed in 0..CASES / 4 {
         let compiled = random_convolution(&mut Gen::new(seed));
         let mut names = Vec::new();
-        let of_groups =
-            |desc: &StepDesc| step_tilings(Arch::Sm90a, desc).ok()?.into_iter().find(|tiling| tiling.groups);
+        let of_groups = |desc: &StepDesc| {
+            let all = step_tilings(Arch::Sm90a, desc, Some(1)).ok()?;
+            // Every other one by workgroups of several tiles, where there are such tilings.
+            let turns = seed % 2 == 1 && all.iter().any(|tiling| tiling.teams > 0);
+            all.into_iter().find(|tiling| tiling.groups && (tiling.teams > 0) == turns)
+        };
         let results = compiled.executable.run_with(&compiled.values, &mut |run| {
             let Some(tiling) = run.desc().ok().and_then(|desc| of_groups(&desc)) else { return Ok(false) };
             names.push(step(Arch::Sm90a, &run.desc().unwrap(), Some(&tiling)).unwrap().program.name.clone());
@@ -124,7 +130,7 @@ fn all_tilings_give_the_same_bits() {
         let compiled = of(a, b, c);
         let (want, ..) = compiled.run_by_tiles(Arch::Sm80, None);
         let few = tilings(Arch::Sm80).into_iter().filter(|t| t.tile.0 < 64);
-        for tiling in group_tilings().into_iter().chain(few) {
+        for tiling in group_tilings().into_iter().chain(turn_tilings()).chain(few) {
             let (got, tiled, refused) = compiled.run_by_tiles(Arch::Sm90a, Some(&tiling));
             assert_eq!(tiled, 1, "{}: {refused:?}", tiling.name());
             let bits = |values: &[Value]| values.iter().map(Value::encode).collect::<Vec<_>>();
@@ -169,6 +175,46 @@ fn tiles_fill_a_gpu() {
         let tiling = suited(sizes.0, sizes.1);
         assert_eq!((tiling.tile.0, tiling.tile.1, tiling.groups), want, "{sizes:?}: {}", tiling.name());
     }
+}
+
+/// Tilings of a matmul on a GPU of 132 multiprocessors.
+fn on_132(m: i64, k: i64, n: i64) -> Vec<Tiling> {
+    let mut all = Vec::new();
+    let graph = format!(
+        "graph \"m\" {{ %0 = Input {{name=\"a\"}} : [{m}, {k}] f16 %1 = Input {{name=\"b\"}} : [{k}, {n}] f16 \
+         %2 = MatMul(%0, %1) : [{m}, {n}] f16 return %2 }}"
+    );
+    let graph = text::parse(&graph).unwrap();
+    let node = graph.nodes().iter().find(|n| matches!(n.op, rlx_ir::Op::MatMul)).unwrap();
+    all.extend(step_tilings(Arch::Sm90a, &StepDesc::of_node(node, &graph).unwrap(), Some(132)).unwrap());
+    all
+}
+
+/// Tiles of 128 × 192 where their rounds are fewer or smaller; workgroups of several tiles behind all others, where there are more tiles than workgroups.
+#[test]
+fn rounds_of_tiles_are_small() {
+    for (m, n, want) in [
+        (6304, 768, (128, 192)),
+        (4096, 768, (128, 192)),
+        (2048, 1536, (128, 192)),
+        // Five rounds of 128 × 256 are less than seven of 128 × 192, and four less than six.
+        (4096, 4096, (128, 256)),
+        (8192, 2048, (128, 256)),
+        // One round of each, and there are not so many tiles of 128 × 192.
+        (512, 4096, (128, 128)),
+        (512, 768, (64, 64)),
+    ] {
+        let all = on_132(m, 768, n);
+        assert_eq!((all[0].tile.0, all[0].tile.1, all[0].teams), (want.0, want.1, 0), "{m} x {n}");
+        let first = all.iter().position(|t| t.teams > 0).unwrap_or(all.len());
+        assert!(all[first..].iter().all(|t| t.teams > 0), "{m} x {n}");
+        let tiles = |t: &Tiling| (m as u32).div_ceil(t.tile.0) * (n as u32).div_ceil(t.tile.1);
+        assert!(all[first..].iter().all(|t| tiles(t) > 132), "{m} x {n}");
+        assert_eq!(first < all.len(), m * n > 1 << 20, "{m} x {n}: some workgroups have several tiles");
+    }
+    let names = |all: Vec<Tiling>| all.iter().map(Tiling::name).collect::<std::collections::BTreeSet<_>>();
+    let all = on_132(8192, 768, 8192);
+    assert_eq!(names(all.clone()).len(), all.len());
 }
 
 fn suited(m: i64, n: i64) -> Tiling {

@@ -330,13 +330,19 @@ fn number(word: &str) -> Compiled<u32> {
     word.parse().map_err(|_| format!("{word:?} is no number"))
 }
 
-/// The tiling in a name such as `matmul.f16.128x128x32.2x2.s3`, or of the group level `matmul.f16.128x256x64.g2.s4`.
+/// The tiling in a name such as `matmul.f16.128x128x32.2x2.s3`, or of the group level `matmul.f16.128x256x64.g2.s4`, where teams take turns with `.t2` behind it.
 fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
     let numbers = |word: &str| word.split('x').map(number).collect::<Compiled<Vec<u32>>>();
-    let &["matmul" | "conv", _, tile, warps, stages] = &name.split('.').collect::<Vec<_>>()[..] else {
+    let words: Vec<&str> = name.split('.').collect();
+    let (&["matmul" | "conv", _, tile, warps, stages], rest) = words.split_at(words.len().min(5)) else {
         return Err(format!("{name:?} is no matmul, and no convolution"));
     };
     let stages = number(stages.trim_start_matches('s'))?;
+    let teams = match rest {
+        [] => 0,
+        [teams] => number(teams.trim_start_matches('t'))?,
+        _ => return Err(format!("{name:?} has more than a tiling")),
+    };
     let groups = warps.starts_with('g');
     let warps = match warps.strip_prefix('g') {
         Some(groups) => vec![number(groups)?.saturating_mul(GROUP_WARPS), 1],
@@ -344,7 +350,7 @@ fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
     };
     match (&numbers(tile)?[..], &warps[..]) {
         (&[m, n, k], &[rows, cols]) => {
-            Ok(Tiling { tile: (m, n, k), warps: (rows, cols), stages, bands, groups })
+            Ok(Tiling { tile: (m, n, k), warps: (rows, cols), stages, bands, groups, teams })
         }
         _ => Err(format!("{name:?} has no tiling")),
     }
@@ -353,6 +359,7 @@ fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlx_tile::schedule::{group_tilings, turn_tilings};
 
     /// The text of a matmul with a bias behind it.
     fn text(arch: Arch) -> String {
@@ -393,9 +400,8 @@ mod tests {
 
     #[test]
     fn a_program_of_the_group_level_is_read_back_and_every_line_counts() {
-        for (tiling, transposed) in
-            rlx_tile::schedule::group_tilings().into_iter().flat_map(|t| [(t, false), (t, true)])
-        {
+        let all = group_tilings().into_iter().chain(turn_tilings());
+        for (tiling, transposed) in all.flat_map(|t| [(t, false), (t, true)]) {
             let mut what = Matmul { batch: 2, ..Matmul::new(DType::BF16) };
             what.right.transposed = transposed;
             let program = matmul(Arch::Sm90a, &what, &tiling).unwrap();
@@ -485,7 +491,7 @@ mod tests {
     fn stores_with_numbers_beside_their_sums_are_read_back_and_every_line_counts() {
         let tiling =
             Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 2, bands: 8, groups: false, teams: 0 };
-        let of_groups = (Arch::Sm90a, rlx_tile::schedule::group_tilings()[1]);
+        let of_groups = (Arch::Sm90a, group_tilings()[1]);
         for (arch, tiling) in ARCHS[1..].iter().map(|&arch| (arch, tiling)).chain([of_groups]) {
             every_line_counts(
                 &beside(arch, tiling),

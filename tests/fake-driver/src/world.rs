@@ -559,7 +559,8 @@ impl Context {
         let kernel = match code {
             Code::Kernel(kernel) => kernel,
             Code::Tiles(program) => {
-                if rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
+                let several = program.has_several_tiles();
+                if !several && rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
                     return Err(wrong(format!("a grid of {groups} workgroups, the program has more")));
                 }
                 for (decl, given) in program.maps().iter().zip(maps) {
@@ -568,7 +569,8 @@ impl Context {
                         return Err(wrong(format!("a tensor map of something else than {map:?}")));
                     }
                 }
-                let ran = rlx_tile::interp::run(program, &uniforms, &mut self.pools, &bindings);
+                let (grid, pools) = (groups.unsigned_abs(), &mut self.pools);
+                let ran = rlx_tile::interp::run_in(program, grid, &uniforms, pools, &bindings);
                 return ran.map(drop).map_err(|e| wrong(e.to_string()));
             }
         };

@@ -28,6 +28,17 @@ pub struct StepLaunch {
     pub checks: Vec<PartLaunch<Kernel>>,
 }
 
+impl StepLaunch {
+    /// The same on a device of so many compute units: of a program of several tiles each has one workgroup, or as many as there are tiles.
+    #[must_use]
+    pub fn on_units(mut self, units: Option<u32>) -> StepLaunch {
+        if let Some(units) = units.filter(|_| self.program.has_several_tiles()) {
+            self.groups = self.groups.min(i64::from(units.max(1)));
+        }
+        self
+    }
+}
+
 /// What a dispatch of a divided step is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {

@@ -30,14 +30,15 @@ pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<S
     sums.launch(arch, &chosen(sums.tilings(arch, (sums.m, sums.n)))?)
 }
 
-/// The tilings of a step, the one that suits its sizes first. All give the same bits.
+/// The tilings of a step, the one that suits its sizes first. All give the same bits. Where the device's compute units are known, those by which each of them has
+/// several tiles are among the last ([`turn_tilings`](super::turn_tilings)), and the first is that of fewer or smaller rounds of tiles, where there is such a one.
 ///
 /// # Errors
 /// Why it has none.
-pub fn step_tilings(arch: Arch, step: &StepDesc) -> Scheduled<Vec<Tiling>> {
+pub fn step_tilings(arch: Arch, step: &StepDesc, units: Option<u32>) -> Scheduled<Vec<Tiling>> {
     if let Some(attention) = step_attention::parts(step) {
         return attention?.tilings(arch);
     }
     let sums = StepSums::of(arch.of_warps(), step)?;
-    Ok(sums.tilings(arch, (sums.m, sums.n)))
+    Ok(sums.tilings_on(arch, units))
 }

@@ -20,7 +20,10 @@ use super::matmul_groups::refused;
 use super::parts::MULTIPLE;
 use super::step_conv::{self, StepConv};
 use super::step_operands::{Matrix, Operands, add_prologues};
-use super::suited::{computed_tilings_for, filling_first, group_tilings_for, multiplies, tilings_for};
+use super::suited::{
+    computed_tilings_for, filling_first, group_tilings_for, in_smaller_rounds, multiplies, tilings_for,
+    with_turns,
+};
 use super::tilings::Tiling;
 use crate::atom::{Arch, Vendor};
 use crate::group::GROUP_ROWS;
@@ -89,6 +92,17 @@ impl<'s> StepSums<'s> {
                 computed_tilings_for(arch, size)
             }
             _ => filling_first(tilings_for(arch, size), size, self.matrices()),
+        }
+    }
+
+    /// The tilings for its own size on a device of so many compute units.
+    pub(super) fn tilings_on(&self, arch: Arch, units: Option<u32>) -> Vec<Tiling> {
+        let (size, all) = ((self.m, self.n), self.tilings(arch, (self.m, self.n)));
+        match units.filter(|_| all.iter().any(|tiling| tiling.groups)) {
+            Some(units) => {
+                with_turns(in_smaller_rounds(all, size, self.matrices(), units), size, self.matrices(), units)
+            }
+            None => all,
         }
     }
 

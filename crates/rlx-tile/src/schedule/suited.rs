@@ -2,7 +2,7 @@
 
 use rlx_ir::{DType, Extent};
 
-use super::matmul_groups::group_tilings;
+use super::matmul_groups::{group_tilings, turn_tilings};
 use super::tilings::{Tiling, computed_tilings, large_tilings, tilings};
 use crate::atom::{Arch, Atom};
 use crate::group::GROUP_ROWS;
@@ -77,6 +77,50 @@ pub(super) fn group_tilings_for(size: (Extent, Extent), depth: Extent) -> Vec<Ti
     }
     let groups = suited_first(group_tilings().into_iter().chain(few).collect(), size);
     groups.into_iter().chain(others).collect()
+}
+
+/// How many tiles a tiling makes of results of a known size.
+fn tiles(tiling: &Tiling, (rows, cols): (Extent, Extent), matrices: Extent) -> Option<i64> {
+    let [rows, cols, matrices] = [rows.as_const()?, cols.as_const()?, matrices.as_const()?];
+    let along = |size: i64, tile: u32| size / i64::from(tile) + i64::from(size % i64::from(tile) > 0);
+    Some(along(rows, tiling.tile.0).saturating_mul(along(cols, tiling.tile.1)).saturating_mul(matrices))
+}
+
+/// The same tilings of a result whose tiles are rounds of as many as the device has compute units, with 128 × 192 first where its rounds take less than those of the first one: 6304 × 768
+/// are 150 tiles of 128 × 256, of whose second round an H200 has nearly none to do, and 200 of 128 × 192. Where both take as long, it is the larger tile. Not measured.
+pub(super) fn in_smaller_rounds(
+    mut all: Vec<Tiling>,
+    size: (Extent, Extent),
+    matrices: Extent,
+    units: u32,
+) -> Vec<Tiling> {
+    let (units, area) = (i64::from(units.max(1)), |of: &Tiling| i64::from(of.tile.0) * i64::from(of.tile.1));
+    // What is multiplied in a row, and the larger tile before.
+    let time = |of: &Tiling| {
+        let rounds = (tiles(of, size, matrices)?.saturating_add(units - 1)) / units;
+        Some((rounds.saturating_mul(area(of)), -area(of)))
+    };
+    let between = |of: &Tiling| of.groups && of.tile.0 == 128 && of.tile.1 == 192 && suits(of, size);
+    let at = all.iter().position(between);
+    if let (Some(at), Some(first)) = (at, all.first().filter(|of| of.groups && of.tile.0 == 128)) {
+        let less = time(&all[at]).zip(time(first)).is_some_and(|(between, first)| between < first);
+        if less {
+            all[..=at].rotate_right(1);
+        }
+    }
+    all
+}
+
+/// The same tilings, and those by which workgroups have several tiles, where there are more of these than compute units.
+pub(super) fn with_turns(
+    mut all: Vec<Tiling>,
+    size: (Extent, Extent),
+    matrices: Extent,
+    units: u32,
+) -> Vec<Tiling> {
+    let several = |of: &Tiling| tiles(of, size, matrices).is_none_or(|tiles| tiles > i64::from(units));
+    all.extend(turn_tilings().into_iter().filter(|of| suits(of, size) && several(of)));
+    all
 }
 
 /// A depth of so much is one or two steps of the group level.

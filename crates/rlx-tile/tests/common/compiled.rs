@@ -12,6 +12,9 @@ use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_tile::schedule::{Tiling, step};
 use rlx_tile::{Arch, interp};
 
+/// Compute units of a device, which have several tiles where a program says so.
+pub const UNITS: u32 = 3;
+
 /// What steps are tested on.
 pub const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
 
@@ -89,15 +92,17 @@ pub fn by_tiles(
 ) -> rlx_ir::Result<Result<(), String>> {
     let desc = run.desc().map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
     let launch = match step(arch, &desc, tiling) {
-        Ok(launch) => launch,
+        Ok(launch) => launch.on_units(Some(UNITS)),
         Err(why) => return Ok(Err(why.to_string())),
     };
     let (uniforms, bindings) = (run.uniforms(&launch.uniforms)?, run.bindings(&launch.bindings));
     // What no compiler of the machine's sees here is at least written.
     rlx_tile::render::source(&launch.program, "k")?;
     let groups = run.number(launch.groups)?;
-    assert_eq!(u64::try_from(groups), Ok(interp::workgroups(&launch.program, &uniforms)), "workgroups");
-    interp::run(&launch.program, &uniforms, run.pools(), &bindings)?;
+    let (groups, tiles) = (groups as u64, interp::workgroups(&launch.program, &uniforms));
+    let several = launch.program.has_several_tiles();
+    assert_eq!(groups, if several { tiles.min(UNITS.into()) } else { tiles }, "workgroups");
+    interp::run_in(&launch.program, groups, &uniforms, run.pools(), &bindings)?;
     Ok(Ok(()))
 }
 
