@@ -100,18 +100,24 @@ fn is_turn(g: &Group) -> bool {
     matches!(g, Group::Arrive(Barrier(2), ..))
 }
 
-#[test]
-fn the_verifier_knows_turns_and_stages_that_go_on() {
-    let broken = |teams: u32, change: &dyn Fn(&mut Program)| {
-        let mut p = small(teams).program();
-        verify(&p).unwrap();
-        change(&mut p);
-        verify(&p).expect_err("the verifier finds it").rule
-    };
-    let pipeline = |teams, change: &dyn Fn(&mut Program), said: &str| match broken(teams, change) {
+/// The rule that a changed program breaks.
+fn broken(teams: u32, change: &dyn Fn(&mut Program)) -> Rule {
+    let mut p = small(teams).program();
+    verify(&p).unwrap();
+    change(&mut p);
+    verify(&p).expect_err("the verifier finds it").rule
+}
+
+/// It is one of pipelines, and says so.
+fn pipeline(teams: u32, change: &dyn Fn(&mut Program), said: &str) {
+    match broken(teams, change) {
         Rule::Pipeline(rule) => assert!(rule.contains(said), "{rule}"),
         other => panic!("{other}, not {said}"),
-    };
+    }
+}
+
+#[test]
+fn the_verifier_knows_stages_that_go_on() {
     for teams in [1, 2] {
         pipeline(
             teams,
@@ -160,6 +166,10 @@ fn the_verifier_knows_turns_and_stages_that_go_on() {
             broken(teams, &teams_of);
         }
     }
+}
+
+#[test]
+fn the_verifier_knows_turns() {
     pipeline(2, &|p| without(consumers(p), is_turn), "waits for its turn once");
     pipeline(2, &|p| without(consumers(p), |g| matches!(g, Group::WaitTurn(..))), "waits for its turn once");
     let first = |p: &mut Program| {

@@ -559,10 +559,6 @@ impl Context {
         let kernel = match code {
             Code::Kernel(kernel) => kernel,
             Code::Tiles(program) => {
-                let several = program.has_several_tiles();
-                if !several && rlx_tile::interp::workgroups(program, &uniforms) > groups.unsigned_abs() {
-                    return Err(wrong(format!("a grid of {groups} workgroups, the program has more")));
-                }
                 for (decl, given) in program.maps().iter().zip(maps) {
                     let map = decl.bound(program, &uniforms).map_err(|e| wrong(e.to_string()))?;
                     if *given != tensor_maps::expected(&map, arguments[1 + map.buffer]) {
