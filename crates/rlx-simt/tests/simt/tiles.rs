@@ -208,6 +208,9 @@ fn all_tilings_and_numerics_give_the_same_bits() {
         let large = key.variants.iter().filter(|name| name.contains(".128x256x32.")).count();
         let has_more = units.is_some_and(|units| matches!(units, "sm_80" | "sm_90a"));
         assert_eq!(large == 1, has_more, "{device} {ordinal}: {key:?}");
+        // Six tiles of 64 × 128 for four units: teams have more than a turn.
+        let turns = key.variants.iter().any(|name| name.ends_with(".64x128x64.g2.s8.t2"));
+        assert_eq!(turns, units == Some("sm_90a"), "{device} {ordinal}: {key:?}");
         for variant in 1..key.variants.len() {
             let mut tuning = Tuning::default();
             tuning.choose(&key, variant);

@@ -17,6 +17,9 @@ fn of_role(stmts: &[Stmt]) -> Option<(Counter, u32, &[Stmt])> {
     }
 }
 
+/// What each role does, the producer first, with what counts its turns.
+type Lists<'s> = [(&'s [Stmt], Option<Counter>); 2];
+
 fn wrong<T>(what: &str) -> Result<T, (String, Rule)> {
     Err(("tiles".to_owned(), Rule::Pipeline(what.to_owned())))
 }
@@ -27,7 +30,7 @@ impl Verifier<'_> {
         &mut self,
         producer: &'s [Stmt],
         consumers: &'s [Stmt],
-    ) -> Result<[(&'s [Stmt], Option<Counter>); 2], (String, Rule)> {
+    ) -> Result<Lists<'s>, (String, Rule)> {
         let (p, c) = match (of_role(producer), of_role(consumers)) {
             (None, None) => return Ok([(producer, None), (consumers, None)]),
             (Some(p), Some(c)) => (p, c),
