@@ -101,9 +101,9 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     #[inline(always)]
     fn line(&self) -> Option<usize> {
         let [_, lines, pixels] = self.out;
-        let reach =
-            lines.wrapping_sub(1) * self.stride[1] + self.kernel[1].wrapping_sub(1) * self.dilation[1] + 1;
-        let beyond = self.pad[1] > 0 || reach > self.size[1];
+        let steps = |n: usize, each: usize| n.saturating_sub(1).saturating_mul(each);
+        let last = steps(lines, self.stride[1]).saturating_add(steps(self.kernel[1], self.dilation[1]));
+        let beyond = self.pad[1] > 0 || last >= self.size[1];
         (self.kernel[0] == 1 && beyond && self.first.is_multiple_of(pixels.max(1))).then_some(pixels)
     }
 
