@@ -174,7 +174,7 @@ impl Kernel for RunTasks<'_> {
                 // SAFETY: `BlockGemm::run` was promised valid operands; the buffer holds a chunk of a panel.
                 unsafe {
                     s.enter(Unpack { of: g, panel, k, to: b });
-                    for rows in tiling.runs(tiles.clone(), g.m) {
+                    for rows in tiling.runs(0, &tiles, g.m) {
                         tiles_any(s, &floats, rows, columns.clone(), b, &part, &mut none);
                     }
                 }

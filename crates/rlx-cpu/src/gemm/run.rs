@@ -93,18 +93,20 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
             let next = b.wrapping_add(len);
             let mut ahead = if part.last { ahead } else { Prefetch::new(next, len) };
             ahead.spread(tiles.len() * part.depth());
-            for (rows, height) in tiling.runs(tiles.clone(), g.m) {
-                if columns.len() > PANEL && height > WIDEST_ROWS {
-                    // As many tiles of six rows as there are, and one that is lower.
-                    let middle = rows.end - rows.len() % WIDEST_ROWS;
-                    let (most, rest) = (rows.start..middle, middle..rows.end);
-                    let height = rest.len();
-                    tiles_any(s, g, (most, WIDEST_ROWS), columns.clone(), b, &part, &mut ahead);
-                    if height > 0 {
-                        tiles_any(s, g, (rest, height), columns.clone(), b, &part, &mut ahead);
+            for line in tiling.lines(&tiles) {
+                for (rows, height) in tiling.runs(line, &tiles, g.m) {
+                    if columns.len() > PANEL && height > WIDEST_ROWS {
+                        // As many tiles of six rows as there are, and one that is lower.
+                        let middle = rows.end - rows.len() % WIDEST_ROWS;
+                        let (most, rest) = (rows.start..middle, middle..rows.end);
+                        let height = rest.len();
+                        tiles_any(s, g, (most, WIDEST_ROWS), columns.clone(), b, &part, &mut ahead);
+                        if height > 0 {
+                            tiles_any(s, g, (rest, height), columns.clone(), b, &part, &mut ahead);
+                        }
+                    } else {
+                        tiles_any(s, g, (rows, height), columns.clone(), b, &part, &mut ahead);
                     }
-                } else {
-                    tiles_any(s, g, (rows, height), columns.clone(), b, &part, &mut ahead);
                 }
             }
             b = next;

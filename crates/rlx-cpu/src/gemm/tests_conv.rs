@@ -212,7 +212,8 @@ fn tiles_end_with_their_line() {
         for first in 0..t.tiles {
             for tiles in (first..=t.tiles).map(|end| first..end) {
                 let tile_by_tile = tiles.clone().map(|tile| t.tile_rows(tile, m));
-                let of_runs = t.runs(tiles, m).flat_map(|(rows, height)| {
+                let runs = t.lines(&tiles).flat_map(|line| t.runs(line, &tiles, m));
+                let of_runs = runs.flat_map(|(rows, height)| {
                     let end = rows.end;
                     rows.step_by(height).map(move |row| row..end.min(row + height))
                 });

@@ -158,24 +158,32 @@ impl Tiling {
         panel * PANEL..end
     }
 
-    /// The rows of some tiles: stretches of tiles of one height, with that height.
+    /// The lines that some tiles are of: a single one where all rows are divided as one.
     #[inline(always)]
-    pub(super) fn runs(&self, tiles: Range<usize>, m: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
-        let (rows, across) = self.line.unwrap_or((m, self.tiles));
-        let lines = match self.line {
-            Some(_) => tiles.start / across..tiles.end.div_ceil(across),
+    pub(super) fn lines(&self, tiles: &Range<usize>) -> Range<usize> {
+        match self.line {
+            Some((_, across)) => tiles.start / across..tiles.end.div_ceil(across),
             None => 0..1,
-        };
+        }
+    }
+
+    /// The rows of those of the tiles that are of a line: stretches of tiles of one height, with that height.
+    #[inline(always)]
+    pub(super) fn runs(
+        &self,
+        line: usize,
+        tiles: &Range<usize>,
+        m: usize,
+    ) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let (rows, across) = self.line.unwrap_or((m, self.tiles));
         // As in `tile_rows`.
         let (low, extra) = if across == 1 { (rows, 0) } else { (rows / across, rows % across) };
-        lines.flat_map(move |line| {
-            let within = |tile: usize| tile.saturating_sub(line * across).min(across);
-            let (first, end) = (within(tiles.start), within(tiles.end));
-            let start = |tile: usize| line * rows + tile * low + tile.min(extra);
-            let middle = start(extra.clamp(first, end));
-            let runs = [(start(first)..middle, low + 1), (middle..start(end), low)];
-            runs.into_iter().filter(|(rows, _)| !rows.is_empty())
-        })
+        let within = |tile: usize| tile.saturating_sub(line * across).min(across);
+        let (first, end) = (within(tiles.start), within(tiles.end));
+        let start = |tile: usize| line * rows + tile * low + tile.min(extra);
+        let middle = start(extra.clamp(first, end));
+        let runs = [(start(first)..middle, low + 1), (middle..start(end), low)];
+        runs.into_iter().filter(|(rows, _)| !rows.is_empty())
     }
 
     /// Rows of a tile.

@@ -130,6 +130,9 @@ unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, s
 }
 
 /// `y = x − largest − log sum`.
+///
+/// # Safety
+/// `x` must be readable and `y` writable for `n` elements.
 #[inline(always)]
 unsafe fn logarithms<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, largest: f32, sum: f32) {
     let (largest, log) = (s.splat(largest), math::log(s, s.splat(sum)));
