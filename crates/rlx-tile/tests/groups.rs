@@ -3,7 +3,7 @@
 mod common;
 
 use common::Case;
-use common::groups;
+use common::groups::{self, steps, without};
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, ErrorKind};
 use rlx_tile::group::{Barrier, Group, GroupTileDecl};
@@ -40,18 +40,6 @@ fn roles(p: &mut Program) -> (&mut Vec<Stmt>, &mut Vec<Stmt>) {
         Stmt::Roles { producer, consumers } => (producer, consumers),
         other => panic!("{other:?}"),
     }
-}
-
-/// The statements in the loop of a role.
-fn steps(stmts: &mut [Stmt]) -> &mut Vec<Stmt> {
-    let found = stmts.iter_mut().find_map(|s| if let Stmt::For { body, .. } = s { Some(body) } else { None });
-    found.expect("a loop")
-}
-
-fn without(stmts: &mut Vec<Stmt>, which: impl Fn(&Group) -> bool) {
-    let before = stmts.len();
-    stmts.retain(|s| !matches!(s, Stmt::Group(g) if which(g)));
-    assert!(stmts.len() < before, "something is taken out");
 }
 
 fn change(stmts: &mut [Stmt], f: impl Fn(&mut Group)) {

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Case, groups};
+use common::Case;
+use common::groups::{self, steps, without};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_tile::group::{Barrier, Group};
@@ -77,18 +78,6 @@ fn lists(p: &mut Program) -> [&mut Vec<Stmt>; 2] {
 fn consumers(p: &mut Program) -> &mut Vec<Stmt> {
     let [_, consumers] = lists(p);
     consumers
-}
-
-/// The statements in the loop of a list.
-fn steps(stmts: &mut [Stmt]) -> &mut Vec<Stmt> {
-    let found = stmts.iter_mut().find_map(|s| if let Stmt::For { body, .. } = s { Some(body) } else { None });
-    found.expect("a loop")
-}
-
-fn without(stmts: &mut Vec<Stmt>, which: impl Fn(&Group) -> bool) {
-    let before = stmts.len();
-    stmts.retain(|s| !matches!(s, Stmt::Group(g) if which(g)));
-    assert!(stmts.len() < before, "something is taken out");
 }
 
 fn change(stmts: &mut [Stmt], f: impl Fn(&mut Group)) {

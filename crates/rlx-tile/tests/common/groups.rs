@@ -4,7 +4,8 @@
 use super::{Case, up};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
-use rlx_tile::group::{GROUP_WARPS, ROW, WARP_ROWS};
+use rlx_tile::group::{GROUP_WARPS, Group, ROW, WARP_ROWS};
+use rlx_tile::ir::Stmt;
 use rlx_tile::schedule::{Matmul, Operand, Tiling, group_tilings, matmul, tilings};
 use rlx_tile::{Arch, Program};
 
@@ -113,4 +114,17 @@ pub fn small_turns(dtype: DType, teams: u32) -> Case {
     let mut case = of(&mut Gen::new(7), what, tiling, (70, 136, 272), Vec::new());
     case.clear_bodies();
     case
+}
+
+/// The statements in the first loop of a list.
+pub fn steps(stmts: &mut [Stmt]) -> &mut Vec<Stmt> {
+    let found = stmts.iter_mut().find_map(|s| if let Stmt::For { body, .. } = s { Some(body) } else { None });
+    found.expect("a loop")
+}
+
+/// Takes statements of the group level out of a list, so that it is damaged.
+pub fn without(stmts: &mut Vec<Stmt>, which: impl Fn(&Group) -> bool) {
+    let before = stmts.len();
+    stmts.retain(|s| !matches!(s, Stmt::Group(g) if which(g)));
+    assert!(stmts.len() < before, "something is taken out");
 }
