@@ -3,7 +3,7 @@
 //!
 //! * A kernel of one pixel is a plain matmul.
 //! * With few input channels a window's line (kernel width × channels) is contiguous once the image has its
-//!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
+//!   border, so the image is copied into scratch with zeros at its sides, and a line is one tap.
 //! * Groups are matmuls of their own, where they are not small ([`grouped`]).
 //! * Windows with a step of 1 are computed by Winograd's algorithm where bits may change and it is faster ([`winograd`]).
 //! * Where the image or the result is planes (NCHW), some pixels at a time are transposed while they are in the cache ([`planes`]); where both

@@ -46,21 +46,10 @@ fn a_program_of_the_group_level_is_read_back_and_every_line_counts() {
         let mut what = Matmul { batch: 2, ..Matmul::new(DType::BF16) };
         what.right.transposed = transposed;
         let program = matmul(Arch::Sm90a, &what, &tiling).unwrap();
-        let text = render::source(&program, "k").unwrap();
-        let read = compile(&text).expect("a tile program").unwrap();
-        assert!(read.program.to_string() == program.to_string(), "{}", tiling.name());
-        let lines: Vec<&str> = text.lines().collect();
-        for at in 1..lines.len() {
-            let mut left = lines.clone();
-            left.remove(at);
-            let compiled = compile(&(left.join("\n") + "\n")).unwrap();
-            assert!(compiled.is_err(), "without line {at}: {}", lines[at]);
-        }
-        for (from, to) in [("box [", "box [1"), ("blocks ", "blocks 1"), (".g", ".4x"), ("Map a1", "Map a2")]
-        {
-            let changed = text.replacen(from, to, 1);
-            assert!(changed != text && compile(&changed).unwrap().is_err(), "{from} as {to}");
-        }
+        every_line_counts(
+            &program,
+            &[("box [", "box [1"), ("blocks ", "blocks 1"), (".g", ".4x"), ("Map a1", "Map a2")],
+        );
     }
 }
 
@@ -87,19 +76,19 @@ fn blocks(arch: Arch) -> Program {
 
 /// Reads the text of a program back, and sees that nothing can be left out of it, nor be changed so.
 fn every_line_counts(program: &Program, changes: &[(&str, &str)]) {
-    let (text, arch) = (render::source(program, "k").unwrap(), program.arch);
+    let (text, name) = (render::source(program, "k").unwrap(), &program.name);
     let read = compile(&text).unwrap().unwrap();
-    assert!(read.program.to_string() == program.to_string(), "{}", arch.name());
+    assert!(read.program.to_string() == program.to_string(), "{name}");
     let lines: Vec<&str> = text.lines().collect();
     for at in 1..lines.len() {
         let mut left = lines.clone();
         left.remove(at);
         let compiled = compile(&(left.join("\n") + "\n")).unwrap();
-        assert!(compiled.is_err(), "{arch:?}: without line {at}: {}", lines[at]);
+        assert!(compiled.is_err(), "{name}: without line {at}: {}", lines[at]);
     }
     for (from, to) in changes {
         let changed = text.replacen(from, to, 1);
-        assert!(changed != text && compile(&changed).unwrap().is_err(), "{arch:?}: {from} as {to}");
+        assert!(changed != text && compile(&changed).unwrap().is_err(), "{name}: {from} as {to}");
     }
 }
 
