@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod crc;
 pub mod formula;
 mod gguf;
 pub mod listing;

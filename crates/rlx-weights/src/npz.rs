@@ -1,6 +1,5 @@
 //! NumPy's `.npz`: a zip archive of `.npy` arrays, stored or deflated.
 
-use crate::crc::crc32;
 use crate::npy::Array;
 use crate::{malformed, npy};
 use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_with_limit};
@@ -152,7 +151,7 @@ fn archive<B: AsRef<[u8]>>(arrays: &[(String, Vec<u8>, B)]) -> Result<Vec<u8>, E
         for half in [20u16, 0x0800, 0, 0, 0x21] {
             common.extend(half.to_le_bytes());
         }
-        for word in [crc32(&parts), size, size] {
+        for word in [checksum(&parts), size, size] {
             common.extend(word.to_le_bytes());
         }
         common.extend(length.to_le_bytes());
@@ -177,6 +176,13 @@ fn archive<B: AsRef<[u8]>>(arrays: &[(String, Vec<u8>, B)]) -> Result<Vec<u8>, E
     file.extend([size.to_le_bytes(), start.to_le_bytes()].concat());
     file.extend([0; 2]);
     Ok(file)
+}
+
+/// The CRC-32 of the bytes of all parts, one after the other.
+fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
 }
 
 fn half(bytes: &[u8], at: usize) -> Result<u64, Error> {
@@ -313,7 +319,7 @@ impl Entry {
         let room = place(self.size)?.saturating_mul(if self.method == 0 { 1 } else { 2 });
         memory::ensure(room, || format!("the array \"{}\"", self.name))?;
         let contents = self.unpack(packed, place(self.size)?)?;
-        if contents.len() as u64 != self.size || u64::from(crc32(&[&contents])) != self.crc {
+        if contents.len() as u64 != self.size || u64::from(checksum(&[&contents])) != self.crc {
             return Err(malformed(format!("{}: its checksum is wrong", self.name)));
         }
         Ok(contents)
@@ -376,7 +382,7 @@ mod tests {
         let entry = Entry {
             name: "zeros.npy".to_owned(),
             method: 8,
-            crc: u64::from(crc32(&[&plain])),
+            crc: u64::from(checksum(&[&plain])),
             packed: packed.len() as u64,
             size: plain.len() as u64,
             offset: 0,
