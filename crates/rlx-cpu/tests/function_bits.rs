@@ -31,7 +31,7 @@ const KNOWN: &[Known] = &[
     ("exp", Unary::Function(Function::Exp), 0x0b77_c9cc_2d1e_b137, 0x0c1a_fbae_1bd6_2fdb),
     ("log", Unary::Function(Function::Log), 0xb712_8902_5874_66ef, 0x126b_652b_a669_aa3f),
     ("erf", Unary::Function(Function::Erf), 0xc149_405a_e486_8572, 0x327d_6aa9_aa32_4b58),
-    ("tanh", Unary::Function(Function::Tanh), 0xd908_85b5_086a_1d90, 0x6a15_3163_ca92_031b),
+    ("tanh", Unary::Function(Function::Tanh), 0x61ee_6412_2e65_dc98, 0x307c_8b2f_13c9_c736),
     ("sigmoid", Unary::Function(Function::Sigmoid), 0xa452_f254_82d9_8f3c, 0x8983_536a_cbd1_f3a4),
     ("gelu", Unary::Function(Function::Gelu), 0x4f4b_3b19_ec19_ca0b, 0xa9e4_b2a9_0bab_4280),
     ("gelu_tanh", Unary::Function(Function::GeluApprox), 0x4583_4386_5ba7_1b45, 0x200e_792a_72ad_d16e),

@@ -63,13 +63,19 @@ pub fn exp_short<L: Lanes>(l: L, x: L::F) -> L::F {
     l.select(l.lt(x, smallest), l.zero(), l.scale2(r, n))
 }
 
-/// Half of 2ˣ for x in [−200, 126]: half of 2^f with |f| ≤ 1/2 by a minimax polynomial of degree six, times 2ⁿ.
+/// Half of 2ˣ for x in [−200, 126].
 #[inline(always)]
 pub(crate) fn half_exp2<L: Lanes>(l: L, x: L::F) -> L::F {
     let n = l.round(x);
+    half_exp2_of(l, n, l.sub(x, n))
+}
+
+/// Half of 2^(n + f) for an integer n and |f| ≤ 1/2: half of 2^f by a minimax polynomial of degree six, times 2ⁿ.
+#[inline(always)]
+fn half_exp2_of<L: Lanes>(l: L, n: L::F, f: L::F) -> L::F {
     let r = polynomial(
         l,
-        l.sub(x, n),
+        f,
         [7.676_681e-5, 6.699_437e-4, 4.809_219e-3, 2.775_166_2e-2, 1.201_132_4e-1, 3.465_736e-1, 0.5],
     );
     l.scale2(r, n)
@@ -91,19 +97,21 @@ pub fn expm1<L: Lanes>(l: L, x: L::F) -> L::F {
     l.select(tiny, x, l.add(half, half))
 }
 
-/// The hyperbolic tangent: an odd polynomial near zero, by the exponential beyond.
+/// The hyperbolic tangent: an odd polynomial near zero, 1 − 1 / (e^2|x| / 2 + 1/2) beyond.
 #[inline(always)]
 pub fn tanh<L: Lanes>(l: L, x: L::F) -> L::F {
     let a = l.abs(x);
-    let e = exp(l, l.add(a, a));
+    // From 20 on the result is ±1. The raw operation keeps a NaN in `x`.
+    let within = l.min_raw(l.splat(20.0), a);
+    let to_base_2 = l.constant(2.0 * std::f64::consts::LOG2_E);
+    let n = l.round(l.mul(within, to_base_2));
+    let half_power = half_exp2_of(l, n, l.mul_add(within, to_base_2, l.neg(n)));
     let one = l.splat(1.0);
-    let big = l.sub(one, l.div(l.splat(2.0), l.add(e, one)));
+    let far = l.sub(one, l.div(one, l.add(half_power, l.splat(0.5))));
     let z = l.mul(x, x);
-    let r =
-        polynomial(l, z, [-6.272_607_5e-3, 2.107_025_4e-2, -5.385_186_5e-2, 1.333_258_1e-1, -3.333_331_7e-1]);
-    // The sign is put back for zero, where an unfused sum loses it.
-    let small = l.copysign(l.mul_add(l.mul(r, z), x, x), x);
-    l.select(l.lt(a, l.splat(0.55)), small, l.copysign(big, x))
+    let r = polynomial(l, z, [-5.138_658e-3, 2.009_196_6e-2, -5.355_886e-2, 1.332_911_1e-1, -3.333_319_3e-1]);
+    let near = l.mul_add(l.mul(r, z), a, a);
+    l.copysign(l.select(l.lt(a, l.splat(0.7)), near, far), x)
 }
 
 /// Half of e^a, also where e^a itself is too large: (e^(a/2) / 2) · e^(a/2).
