@@ -68,8 +68,13 @@ impl Softmax {
                 *largest = max_of(s, *x, n);
             }
             let mut sums = [0.0; TOGETHER];
-            for (&mut (x, y, largest), sum) in of.iter_mut().zip(&mut sums) {
-                *sum = exp_row(s, x, (!self.log).then_some(y), n, largest);
+            let next = self.x.wrapping_add((first + count) * n);
+            for (r, (&mut (x, y, largest), sum)) in of.iter_mut().zip(&mut sums).enumerate() {
+                let next = next.wrapping_add(r * n);
+                *sum = match self.log {
+                    true => exp_row::<S, false>(s, x, y, n, largest, next),
+                    false => exp_row::<S, true>(s, x, y, n, largest, next),
+                };
             }
             for (&mut (x, y, largest), &sum) in of.iter_mut().zip(&sums) {
                 if self.log {
@@ -102,17 +107,29 @@ unsafe fn prepare<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, scale: f3
     }
 }
 
-/// `y = e^(x − shift)`, 0 where that is denormal, and the sum of it; lanes past the end add nothing.
+/// The sum of `e^(x − shift)`, 0 where that is denormal; to `y`, too, if `STORED`. Lanes past the end add nothing. Meanwhile the row `next` is
+/// fetched: its largest element is found faster than it could be read from memory.
+///
+/// # Safety
+/// `x` must be readable and, if `STORED`, `y` writable for `n` elements.
 #[inline(always)]
-unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, shift: f32) -> f32 {
+unsafe fn exp_row<S: Simd, const STORED: bool>(
+    s: S,
+    x: *const f32,
+    y: *mut f32,
+    n: usize,
+    shift: f32,
+    next: *const f32,
+) -> f32 {
     let shift_v = s.splat(shift);
     let mut sum = s.zero();
     let whole = n - n % LANES;
     // SAFETY: the caller's promise.
     unsafe {
         for i in (0..whole).step_by(LANES) {
+            s.prefetch_l1(next.wrapping_add(i));
             let e = math::exp_normal(s, s.sub(s.load(x.add(i)), shift_v));
-            if let Some(y) = y {
+            if STORED {
                 s.store(y.add(i), e);
             }
             sum = s.add(sum, e);
@@ -120,7 +137,7 @@ unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, s
         if whole < n {
             let lanes = n - whole;
             let e = math::exp_normal(s, s.sub(s.load_n(x.add(whole), lanes), shift_v));
-            if let Some(y) = y {
+            if STORED {
                 s.store_upto(y.add(whole), lanes, e);
             }
             sum = s.add(sum, fill(s, e, lanes, 0.0));
@@ -136,12 +153,16 @@ unsafe fn exp_row<S: Simd>(s: S, x: *const f32, y: Option<*mut f32>, n: usize, s
 #[inline(always)]
 unsafe fn logarithms<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, largest: f32, sum: f32) {
     let (largest, log) = (s.splat(largest), math::log(s, s.splat(sum)));
-    for i in (0..n).step_by(LANES) {
-        let lanes = (n - i).min(LANES);
-        // SAFETY: the caller's promise; i + lanes ≤ n.
-        unsafe {
-            let v = s.sub(s.sub(s.load_upto(x.add(i), lanes), largest), log);
-            s.store_upto(y.add(i), lanes, v);
+    let whole = n - n % LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            s.store(y.add(i), s.sub(s.sub(s.load(x.add(i)), largest), log));
+        }
+        if whole < n {
+            let lanes = n - whole;
+            let v = s.sub(s.sub(s.load_n(x.add(whole), lanes), largest), log);
+            s.store_upto(y.add(whole), lanes, v);
         }
     }
 }
