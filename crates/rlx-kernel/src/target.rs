@@ -57,6 +57,8 @@ impl TypeSupport {
     };
     /// What WGSL has with the extension for 16-bit integers.
     pub const WGSL_INT16: TypeSupport = TypeSupport { int16: true, ..TypeSupport::WGSL };
+    /// What scalar bodies have in WGSL with the extension for half precision: elements of 16 bits are read and rounded to, and nothing else is narrow.
+    pub const WGSL_F16: TypeSupport = TypeSupport { narrow: true, int16: true, ..TypeSupport::WGSL };
     /// What the Metal Shading Language has. Its elementary functions are off by several units in the last place, so they do not count.
     pub const MSL: TypeSupport = TypeSupport {
         int64: true,

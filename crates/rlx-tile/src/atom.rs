@@ -7,6 +7,8 @@
 //! MLX (`steel/gemm/mma.h`), and no program's text depends on it. `tests/atoms.rs` holds these tables to the formulas written there.
 
 use rlx_ir::DType;
+
+use crate::layout::CHUNK;
 use serde::{Deserialize, Serialize};
 
 /// Who makes the device, which decides how a program is written.
@@ -18,6 +20,8 @@ pub enum Vendor {
     Amd,
     /// The Metal Shading Language.
     Apple,
+    /// Anybody whose device Vulkan drives: WGSL with wgpu's cooperative matrices.
+    Khronos,
 }
 
 /// What the machine code is made for: the least architecture that has the instructions.
@@ -37,6 +41,8 @@ pub enum Arch {
     Gfx1200,
     /// Metal's GPU family 7 (A14, M1) and later ones: `simdgroup_matrix`.
     Apple7,
+    /// Vulkan's cooperative matrices of 16 × 16 × 16, where subgroups have 32 lanes.
+    Coop16,
 }
 
 impl Arch {
@@ -59,6 +65,7 @@ impl Arch {
             Arch::Gfx1100 => "gfx1100",
             Arch::Gfx1200 => "gfx1200",
             Arch::Apple7 => "apple7",
+            Arch::Coop16 => "coop16",
         }
     }
 
@@ -68,6 +75,7 @@ impl Arch {
             Arch::Sm75 | Arch::Sm80 | Arch::Sm90a => Vendor::Nvidia,
             Arch::Gfx90a | Arch::Gfx1100 | Arch::Gfx1200 => Vendor::Amd,
             Arch::Apple7 => Vendor::Apple,
+            Arch::Coop16 => Vendor::Khronos,
         }
     }
 
@@ -97,6 +105,8 @@ impl Arch {
             Vendor::Nvidia => 48 << 10,
             Vendor::Amd => 64 << 10,
             Vendor::Apple => 32 << 10,
+            // What NVIDIA's driver reports; a device may have less, which its limits say.
+            Vendor::Khronos => 48 << 10,
         }
     }
 
@@ -128,6 +138,11 @@ impl Lanes {
     /// Bits of a lane's number.
     pub fn lane_bits(&self) -> u32 {
         self.lane.len() as u32
+    }
+
+    /// Rows of a square matrix that is dealt out so.
+    pub fn side(&self) -> u32 {
+        1 << ((self.lane.len() + self.element.len()) / 2)
     }
 
     /// Elements of each lane.
@@ -174,7 +189,7 @@ pub enum Loading {
     /// Each lane loads its own, of left and right blocks alike: where they are, (row or column, depth). Elements of a lane are neighbours along
     /// the depth.
     Own(Lanes),
-    /// The whole warp loads the operand of one instruction, from a tile that is stored in such matrices (`simdgroup_load`).
+    /// The whole warp loads the operand of one instruction: from a tile that is stored in such matrices (`simdgroup_load`), or from rows (`coopLoad`).
     Matrix,
 }
 
@@ -363,8 +378,29 @@ const fn simdgroup(dtype: DType) -> Atom {
     }
 }
 
+/// `coopMultiplyAdd`. Vulkan does not say which element a lane has. The layout is that in which lanes store sums, half a row each, behind workgroup memory.
+const fn cooperative(dtype: DType) -> Atom {
+    const MATRIX: Lanes =
+        Lanes { lane: &[(0, 8), (1, 0), (2, 0), (4, 0), (8, 0)], element: &[(0, 1), (0, 2), (0, 4)] };
+    Atom {
+        dtype,
+        arch: Arch::Coop16,
+        m: 16,
+        n: 16,
+        k: 16,
+        block: 16,
+        depth: 16,
+        left: MATRIX,
+        right: MATRIX,
+        sum: MATRIX,
+        loading: Loading::Matrix,
+        chained: None,
+        exchanged: false,
+    }
+}
+
 /// The matrix instructions that programs use, the best of each architecture and type first.
-pub static ATOMS: [Atom; 14] = [
+pub static ATOMS: [Atom; 15] = [
     k16(DType::F16),
     k16(DType::BF16),
     k8(DType::F16, Arch::Sm75),
@@ -379,6 +415,7 @@ pub static ATOMS: [Atom; 14] = [
     simdgroup(DType::F16),
     simdgroup(DType::BF16),
     simdgroup(DType::F32),
+    cooperative(DType::F16),
 ];
 
 impl Atom {
@@ -408,6 +445,7 @@ impl Atom {
             Arch::Gfx1100 => format!("__builtin_amdgcn_wmma_f32_{shape}_{ty}_w32"),
             Arch::Gfx1200 => format!("__builtin_amdgcn_wmma_f32_{shape}_{ty}_w32_gfx12"),
             Arch::Apple7 => "simdgroup_multiply_accumulate".to_owned(),
+            Arch::Coop16 => "coopMultiplyAdd".to_owned(),
         }
     }
 
@@ -432,6 +470,16 @@ impl Atom {
             Loading::Own(own) => own.elements() / 2,
             Loading::Matrix => self.left.elements() / self.packed(),
         }
+    }
+
+    /// Whether tiles are stored in the matrices of 8 × 8 that are loaded.
+    pub fn is_in_matrices(&self) -> bool {
+        self.loading == Loading::Matrix && self.m == CHUNK
+    }
+
+    /// Chunks behind each row of a tile of which matrices are loaded with one stride ([`TileDecl::pad`](crate::ir::TileDecl::pad)).
+    pub fn pad(&self) -> u32 {
+        u32::from(self.loading == Loading::Matrix && self.m > CHUNK)
     }
 
     /// Instructions that go through the depth of a block.

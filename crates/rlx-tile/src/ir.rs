@@ -124,6 +124,8 @@ pub struct TileDecl {
     pub stages: u32,
     /// The order of the chunks in a row.
     pub swizzle: Swizzle,
+    /// Unused chunks behind each row, where matrices are loaded whole with one stride: rows then begin in different banks.
+    pub pad: u32,
     /// It is stored in matrices of 8 × 8 elements, one after the other by rows, each whole and by rows: what `simdgroup_load` reads is then one
     /// piece. There is no swizzle.
     pub matrices: bool,
@@ -145,9 +147,14 @@ impl TileDecl {
         CHUNK * CHUNK / self.chunk()
     }
 
+    /// Chunks from row to row.
+    pub fn stride(&self) -> u32 {
+        self.chunks() + self.pad
+    }
+
     /// Bytes of all stages.
     pub fn bytes(&self) -> u64 {
-        let chunks = u64::from(self.rows) * u64::from(self.chunks()) * u64::from(self.stages);
+        let chunks = u64::from(self.rows) * u64::from(self.stride()) * u64::from(self.stages);
         chunks.saturating_mul(u64::from(CHUNK_BYTES))
     }
 
@@ -158,7 +165,7 @@ impl TileDecl {
             let within = row % CHUNK * (CHUNK / self.chunk()) + col % CHUNK / self.chunk();
             return stage * self.rows * self.chunks() + matrix * self.matrix_chunks() + within;
         }
-        (stage * self.rows + row) * self.chunks() + self.swizzle.chunk(row, col / CHUNK)
+        (stage * self.rows + row) * self.stride() + self.swizzle.chunk(row, col / CHUNK)
     }
 
     /// The row and the first column of the chunk number `n` of a copy: lanes copy chunks in the order of rows, or that in which they are stored.
@@ -513,8 +520,8 @@ impl Program {
         if dynamic { bytes } else { 0 }
     }
 
-    /// Bytes of workgroup memory through which sums are stored: on Apple's devices a matrix of each warp, because its lanes cannot know which
-    /// of its elements they have.
+    /// Bytes of workgroup memory through which sums are stored: where matrices are loaded whole a matrix of each warp, because its
+    /// lanes cannot know which of its elements they have.
     pub fn exchange_bytes(&self) -> u64 {
         match self.atom() {
             Some(atom) if atom.loading == Loading::Matrix => (u64::from(self.warps.0)

@@ -166,6 +166,7 @@ fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
         write!(f, "  t{i} {}[{}, {}] stages {}", t.dtype, t.rows, t.cols, t.stages)?;
         match t.matrices {
             true => f.write_str(" matrices\n")?,
+            false if t.pad > 0 => writeln!(f, " pad {}", t.pad)?,
             false => writeln!(f, " swizzle {} >> {}", t.swizzle.bits, t.swizzle.shift)?,
         }
     }

@@ -72,6 +72,23 @@ impl Window {
         std::iter::once(self.channels).chain(self.axes.iter().map(|axis| axis.places))
     }
 
+    /// The tap along each dimension, of its number among all, as a text whose constants end in `suffix`.
+    pub(crate) fn taps_along<'w>(&'w self, tap: &str, suffix: &'w str) -> impl Iterator<Item = String> + 'w {
+        let (mut left, mut tap) = (self.taps(), tap.to_owned());
+        self.axes.iter().map(move |axis| {
+            left /= axis.slide.taps;
+            let along = match (axis.slide.taps, left) {
+                (1, _) => format!("0{suffix}"),
+                (_, 1) => tap.clone(),
+                _ => format!("({tap} / {left}{suffix})"),
+            };
+            if axis.slide.taps > 1 && left > 1 {
+                tap = format!("({tap} % {left}{suffix})");
+            }
+            along
+        })
+    }
+
     /// Taps along all dimensions.
     pub fn taps(&self) -> u32 {
         self.axes.iter().fold(1, |n, axis| n.saturating_mul(axis.slide.taps))

@@ -56,7 +56,7 @@ fn render_all(vendor: Vendor, variable: &str, extension: &str) {
             Vendor::Nvidia => rlx_kernel::render::cuda(&kernel, "kernel"),
             Vendor::Amd => rlx_kernel::render::hip(&kernel, "kernel"),
             // Its tile programs have no attention.
-            Vendor::Apple => return,
+            Vendor::Apple | Vendor::Khronos => return,
         };
         let text = text.unwrap_or_else(|e| panic!("{name}: {e}"));
         if let Some(out) = &out {

@@ -19,7 +19,7 @@ mod wgsl_wide;
 
 pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
 pub use msl::{msl, msl_body, msl_element, msl_prelude};
-pub use wgsl::{WgslOptions, wgsl};
+pub use wgsl::{WgslOptions, wgsl, wgsl_body, wgsl_prelude};
 
 use std::fmt::Write;
 

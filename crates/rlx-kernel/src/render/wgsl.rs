@@ -45,6 +45,56 @@ fn to_u32(x: f32) -> u32 {
 }
 ";
 
+/// Rounding to 16 bits by integers, ties to even: the language leaves the direction to the device.
+const ROUND: &str = "\
+fn round_f16(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  let sign = bits & 0x80000000u;
+  let size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) { return x; }
+  if (size >= 0x477ff000u) { return bitcast<f32>(sign | 0x7f800000u | zero); }
+  if (size >= 0x38800000u) { return bitcast<f32>(sign | ((size + 0xfffu + ((size >> 13u) & 1u)) & 0xffffe000u)); }
+  let shift = min(126u - (size >> 23u), 25u);
+  let digits = (size & 0x7fffffu) | 0x800000u;
+  let whole = digits >> shift;
+  let rest = digits & ((1u << shift) - 1u);
+  let half = 1u << (shift - 1u);
+  let up = u32(rest > half || (rest == half && (whole & 1u) == 1u));
+  return bitcast<f32>(sign | bitcast<u32>(f32(whole + up) * 5.9604644775390625e-8f));
+}
+fn round_bf16(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) { return x; }
+  return bitcast<f32>((bits + 0x7fffu + ((bits >> 16u) & 1u)) & 0xffff0000u);
+}
+";
+
+/// What stands before a function with the statements of [`wgsl_body`].
+pub fn wgsl_prelude() -> String {
+    format!("{PRELUDE}{ROUND}")
+}
+
+/// The statements of a kernel with its variables declared before, for code that has its buffers as `b0`, …, those of f16 as `array<f16>`, and its uniforms as
+/// `u`. The first `given` variables are declared and set by that code.
+///
+/// # Errors
+/// As [`wgsl`].
+pub fn wgsl_body(kernel: &Kernel, given: usize) -> Result<String> {
+    if let Some(wide) = kernel.values.iter().find(|t| t.bits() > 32) {
+        return reject(kernel, "WGSL", wide.name());
+    }
+    let (names, wide) = (Names::new(kernel), vec![None; kernel.buffers.len()]);
+    let (checked, divided_remainders, opaque_uniforms) = (false, false, false);
+    let wide = &wide;
+    let d = Wgsl { kernel, names: &names, checked, divided_remainders, opaque_uniforms, wide, halves: true };
+    let mut out = String::new();
+    for (i, &ty) in kernel.vars.iter().enumerate().skip(given) {
+        let _ = writeln!(out, "  var m{i}: {};", d.ty(ty));
+    }
+    write_body(&d, kernel, &names, &mut out)?;
+    Ok(out)
+}
+
 /// The kernel in WGSL; the entry point is `main`.
 ///
 /// # Errors
@@ -53,7 +103,8 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     let names = Names::new(kernel);
     let WgslOptions { checked, divided_remainders, long_words, opaque_uniforms, .. } = options;
     let wide = widths(kernel, long_words);
-    let d = Wgsl { kernel, names: &names, checked, divided_remainders, opaque_uniforms, wide: &wide };
+    let wide = &wide;
+    let d = Wgsl { kernel, names: &names, checked, divided_remainders, opaque_uniforms, wide, halves: false };
     let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
     let enabled = if shorts { "enable wgpu_int16;\n" } else { "" };
     let mut out = format!("{enabled}// {}\n", kernel.name);
@@ -116,6 +167,8 @@ struct Wgsl<'k> {
     opaque_uniforms: bool,
     /// Which buffers are arrays of several elements each.
     wide: &'k [Option<Wide>],
+    /// Whether f16 is a type of the language, and 16 bits can be rounded to ([`wgsl_prelude`]).
+    halves: bool,
 }
 
 impl Wgsl<'_> {
@@ -161,6 +214,8 @@ impl Wgsl<'_> {
             UnOp::Round => "round",
             UnOp::Sqrt => "sqrt",
             UnOp::LeadingZeros => "countLeadingZeros",
+            UnOp::RoundF16 if self.halves => "round_f16",
+            UnOp::RoundBF16 if self.halves => "round_bf16",
             UnOp::RoundF16 | UnOp::RoundBF16 | UnOp::Math(_) => {
                 return reject(self.kernel, "WGSL", format!("{op:?} of known accuracy"));
             }
@@ -228,6 +283,9 @@ impl Dialect for Wgsl<'_> {
             Inst::Load(b, i) => match self.kernel.buffers[b.index()].access {
                 Access::Atomic => format!("atomicLoad(&{})", self.element(b, &self.name(i))),
                 _ if self.is_short(b) => format!("u32({})", self.element(b, &self.name(i))),
+                _ if self.kernel.buffers[b.index()].dtype == DType::F16 => {
+                    format!("f32({})", self.element(b, &self.name(i)))
+                }
                 _ => self.element(b, &self.name(i)),
             },
             Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),

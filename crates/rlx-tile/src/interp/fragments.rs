@@ -291,7 +291,7 @@ fn load_own(
     Ok(())
 }
 
-/// A matrix of 8 × 8 by `simdgroup_load`, transposed where the tile's rows are not the operand's; `layout` says which elements each lane gets.
+/// A matrix that the whole warp loads (`simdgroup_load`, `coopLoad`), transposed where the tile's rows are not the operand's; `layout` says which elements each lane gets.
 fn load_matrix(
     p: &Program,
     from: &Source,
@@ -318,7 +318,15 @@ fn load_matrix(
     }
     // The warp reads the matrix's rows once, whichever lanes get them.
     let first = memory.at(from.tile, tile.chunk_at(from.stage, corner.0, corner.1));
-    shared::count_reads(count, &(first..first + tile.matrix_chunks() as usize).collect::<Vec<_>>());
+    let chunks: Vec<usize> = match tile.matrices {
+        true => (first..first + tile.matrix_chunks() as usize).collect(),
+        false => {
+            let (size, stride) = (layout.side() as usize, tile.stride() as usize);
+            let column = |chunk: usize| (0..size).map(move |row| first + row * stride + chunk);
+            (0..size / tile.chunk() as usize).flat_map(column).collect()
+        }
+    };
+    shared::count_reads(count, &chunks);
     Ok(())
 }
 

@@ -46,7 +46,7 @@ impl Chunks {
         let mut n = 0;
         for t in tiles {
             first.push(n);
-            n += (t.rows * t.chunks() * t.stages) as usize;
+            n += (t.rows * t.stride() * t.stages) as usize;
         }
         Chunks { cells: vec![Cell::default(); n], first, barriers: 1, groups: vec![Vec::new()] }
     }

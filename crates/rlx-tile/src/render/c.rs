@@ -28,7 +28,9 @@ use rlx_kernel::ir::{Access, Buffer};
 use crate::atom::Loading;
 use crate::ir::{Fragment, Program, Role, Size, Stmt, ViewDecl};
 use body::Body;
-use language::{Language, element, size};
+use language::{Language, element};
+
+pub(super) use language::size;
 
 pub use instructions::instructions;
 pub use numbers::PROLOGUE;
@@ -54,7 +56,7 @@ pub fn source(program: &Program, entry: &str) -> Result<String> {
 }
 
 /// The sizes that positions depend on.
-fn sizes(p: &Program) -> Vec<Size> {
+pub(super) fn sizes(p: &Program) -> Vec<Size> {
     let mut all = vec![p.grid.rows, p.grid.cols];
     all.extend(&p.grid.batch);
     for (i, v) in p.views.iter().enumerate() {

@@ -268,7 +268,7 @@ impl Schedule<'_> {
             // As in a matmul: lanes that load single elements need at least two rows of 16.
             let cols = cols.next_power_of_two().max(if elements { 32 } else { 16 });
             let swizzle = if elements { Swizzle::of_elements(cols, self.apart()) } else { Swizzle::of(cols) };
-            TileDecl { dtype: what.dtype, rows, cols, stages, swizzle, matrices: false }
+            TileDecl { dtype: what.dtype, rows, cols, stages, swizzle, pad: 0, matrices: false }
         };
         let fragment = |role, rows, cols| FragmentDecl { role, rows, cols };
         let mut fragments = vec![

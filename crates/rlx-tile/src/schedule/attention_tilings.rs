@@ -56,6 +56,6 @@ pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
             vec![beside(64, 16, (4, 2)), beside(16, 16, (1, 4))]
         }
         // Nobody knows which sums a lane has.
-        (Arch::Apple7, _) => Vec::new(),
+        (Arch::Apple7 | Arch::Coop16, _) => Vec::new(),
     }
 }

@@ -323,6 +323,9 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
             "f16 needs sm_75, AMD's or Apple's matrix instructions, bf16 sm_80 or those, f32 Apple's",
         ));
     };
+    if let Some(why) = unsaid(arch, what) {
+        return Err(unsupported(why));
+    }
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
     // Copies through registers run one stage ahead.
     let as_is = |o: &Operand, map: &Option<Scalar>| map.is_none() && o.dtype == what.compute;
@@ -341,13 +344,30 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
     Ok(program)
 }
 
-/// The matmul with bodies that an architecture's language can say: Metal's elementary functions are too far off, so they are computed by arithmetic.
+/// What of a matmul the architecture's language cannot say: WGSL reads and writes buffers of 16 and 32 bits, and of 16 bits only half precision.
+fn unsaid(arch: Arch, what: &Matmul) -> Option<String> {
+    if arch.vendor() != Vendor::Khronos {
+        return None;
+    }
+    let views = [what.left.dtype, what.right.dtype, what.result.dtype];
+    let given = what.given().map(|(_, given)| given.dtype);
+    let float = |dtype: &DType| matches!(dtype, DType::F16 | DType::F32);
+    let read = |dtype: &DType| float(dtype) || matches!(dtype, DType::I32 | DType::U32);
+    let mut others = views.into_iter().chain(given).filter(|dtype| !float(dtype));
+    let mut bodies = what.buffers.iter().map(|buffer| buffer.dtype).filter(|dtype| !read(dtype));
+    others.next().or_else(|| bodies.next()).map(|dtype| format!("its language has no buffer of {dtype}"))
+}
+
+/// The matmul with bodies that an architecture's language can say: the elementary functions of Metal and Vulkan are too far off, so they are computed by arithmetic.
 fn for_language(arch: Arch, what: &Matmul) -> Result<Matmul> {
+    let types = match arch.vendor() {
+        Vendor::Nvidia | Vendor::Amd => return Ok(what.clone()),
+        Vendor::Apple => TypeSupport::MSL,
+        Vendor::Khronos => TypeSupport::WGSL_F16,
+    };
     let mut what = what.clone();
-    if arch.vendor() == Vendor::Apple {
-        for map in [&mut what.left_map, &mut what.right_map, &mut what.epilogue].into_iter().flatten() {
-            *map = map.emulated(TypeSupport::MSL)?;
-        }
+    for map in [&mut what.left_map, &mut what.right_map, &mut what.epilogue].into_iter().flatten() {
+        *map = map.emulated(types)?;
     }
     Ok(what)
 }
@@ -415,16 +435,16 @@ impl Schedule<'_> {
 
     /// A tile of so many rows and columns; lanes that load single elements of rows of the depth need another order of their chunks.
     fn tile(&self, (rows, cols): (u32, u32), depth_rows: bool) -> TileDecl {
-        let matrices = self.atom.loading == Loading::Matrix;
-        if matrices {
+        let (matrices, pad) = (self.atom.is_in_matrices(), self.atom.pad());
+        if self.atom.loading == Loading::Matrix {
             let (dtype, stages) = (self.what.compute, self.tiling.stages);
-            return TileDecl { dtype, rows, cols, stages, swizzle: Swizzle::NONE, matrices };
+            return TileDecl { dtype, rows, cols, stages, swizzle: Swizzle::NONE, pad, matrices };
         }
         let elements = depth_rows && matches!(self.atom.loading, Loading::Own(_));
         // Half of such a tile's columns may be unused: two rows of 16 elements would be in the same banks.
         let cols = if elements { cols.max(32) } else { cols };
         let swizzle = if elements { Swizzle::of_elements(cols, 8) } else { Swizzle::of(cols) };
-        TileDecl { dtype: self.what.compute, rows, cols, stages: self.tiling.stages, swizzle, matrices }
+        TileDecl { dtype: self.what.compute, rows, cols, stages: self.tiling.stages, swizzle, pad, matrices }
     }
 
     fn body(&self) -> Vec<Stmt> {

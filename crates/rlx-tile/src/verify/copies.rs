@@ -3,7 +3,6 @@
 use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
-use crate::atom::Loading;
 use crate::beside::{Beside, Span};
 use crate::expand::can_be_async;
 use crate::ir::{Copy, Counter, Size, Stage, Stmt, View};
@@ -40,7 +39,7 @@ impl Verifier<'_> {
             ))
         })?;
         let plain = numbers.heads == stored.heads && numbers.window.is_none() && numbers.lookup.is_none();
-        let known = self.p.atom().is_some_and(|atom| atom.loading != Loading::Matrix);
+        let known = self.p.atom().is_some_and(|atom| !atom.is_in_matrices());
         must(plain && known && !matches!(beside.span, Span::Columns(_)), at, || {
             Rule::Operand(format!("g{} cannot be read beside sums", beside.view.0))
         })

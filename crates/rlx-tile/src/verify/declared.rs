@@ -4,7 +4,7 @@ use rlx_ir::DType;
 use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
-use crate::atom::Loading;
+use crate::atom::{Atom, Loading};
 use crate::ir::{Role, TileDecl, ViewDecl};
 use crate::layout::{CHUNK, Swizzle};
 
@@ -120,11 +120,15 @@ impl Verifier<'_> {
                 "a tile has 1 to 1024 rows, 8 to 1024 columns (a power of two), 1 to 8 stages".to_string(),
             )
         })?;
-        let whole = self.p.atom().is_some_and(|atom| atom.loading == Loading::Matrix);
-        must(t.matrices == whole, at, || {
+        let atom = self.p.atom();
+        must(t.matrices == atom.is_some_and(Atom::is_in_matrices), at, || {
             Rule::Declaration(
                 "tiles are stored in matrices where those are loaded whole, and only there".to_string(),
             )
+        })?;
+        let rows = atom.is_some_and(|atom| atom.loading == Loading::Matrix) && !t.matrices;
+        must(t.pad == atom.map_or(0, Atom::pad) && !(rows && t.swizzle != Swizzle::NONE), at, || {
+            Rule::Declaration("rows of which matrices are loaded have a pad and no swizzle".to_string())
         })?;
         must(!t.matrices || t.rows.is_multiple_of(CHUNK) && t.swizzle == Swizzle::NONE, at, || {
             Rule::Declaration("a tile in matrices has multiples of 8 rows and no swizzle".to_string())

@@ -132,7 +132,7 @@ impl Case {
     /// A random matmul on a random tiling.
     pub fn random(g: &mut Gen, arch: Arch) -> Case {
         let compute = match arch {
-            Arch::Sm75 => DType::F16,
+            Arch::Sm75 | Arch::Coop16 => DType::F16,
             Arch::Apple7 => [DType::F16, DType::BF16, DType::F32][g.int(0..=2) as usize],
             _ => [DType::F16, DType::BF16][g.int(0..=1) as usize],
         };

@@ -45,6 +45,7 @@ fn text(program: &Program, entry: &str) -> String {
         Arch::Gfx1100 => "RLX_WMMA11",
         Arch::Gfx1200 => "RLX_WMMA12",
         Arch::Apple7 => unreachable!("returned above"),
+        Arch::Coop16 => unreachable!("its text is no C"),
     };
     let defines = format!(
         "#define __align__(n) __attribute__((aligned(n)))
@@ -189,6 +190,7 @@ fn run(arch: Arch, cases: impl Iterator<Item = (Recorded, Program)>) {
         Vendor::Nvidia => "-DRLX_CUDA",
         Vendor::Amd => "-DRLX_HIP",
         Vendor::Apple => "-DRLX_METAL",
+        Vendor::Khronos => unreachable!("its text is no C"),
     };
     let made = compiler::Program::new(&compiler, &texts, dialect).run(&records);
     assert_eq!(made.len(), records.len());

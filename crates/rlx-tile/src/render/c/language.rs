@@ -32,6 +32,8 @@ impl Language {
             Vendor::Nvidia => cuda_prelude(),
             Vendor::Amd => hip_prelude(),
             Vendor::Apple => msl_prelude(),
+            // Its programs are no C.
+            Vendor::Khronos => String::new(),
         }
     }
 

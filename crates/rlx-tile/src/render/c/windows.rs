@@ -62,7 +62,7 @@ impl Body<'_> {
         self.tap_of(window, &numbered, &tap, &channel);
         let mut address = format!("g{} + (i64)image * {}", view.0, size(v.row_stride));
         let mut inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));
-        for ((i, axis), along) in window.axes.iter().enumerate().zip(taps_along(window, &tap)) {
+        for ((i, axis), along) in window.axes.iter().enumerate().zip(window.taps_along(&tap, "")) {
             let position = format!("at{at}_{i}");
             self.line(&format!("const int {position} = first{i} + {along} * {};", axis.slide.dilation));
             let _ = write!(inside, " && (u32){position} < (u32){}", size(axis.size));
@@ -90,7 +90,7 @@ impl Body<'_> {
         self.row_of_window(view);
         self.tap_of(window, "col", "tap", "channel");
         let axes = || (0..window.axes.len()).rev();
-        let along: Vec<String> = taps_along(window, "tap").collect();
+        let along: Vec<String> = window.taps_along("tap", "").collect();
         let offset = |i: usize| format!("(u16)({} * {})", along[i], window.axes[i].slide.dilation);
         let indices: Vec<String> = axes().map(|i| format!("first{i}")).chain(["image".to_owned()]).collect();
         let offsets: Vec<String> = axes().map(offset).collect();
@@ -101,21 +101,4 @@ impl Body<'_> {
             offsets.join(", ")
         ));
     }
-}
-
-/// The tap along each dimension of a window, of its number among all.
-fn taps_along<'w>(window: &'w Window, tap: &str) -> impl Iterator<Item = String> + 'w {
-    let (mut left, mut tap) = (window.taps(), tap.to_owned());
-    window.axes.iter().map(move |axis| {
-        left /= axis.slide.taps;
-        let along = match (axis.slide.taps, left) {
-            (1, _) => "0".to_owned(),
-            (_, 1) => tap.clone(),
-            _ => format!("({tap} / {left})"),
-        };
-        if axis.slide.taps > 1 && left > 1 {
-            tap = format!("({tap} % {left})");
-        }
-        along
-    })
 }
