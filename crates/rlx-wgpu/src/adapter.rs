@@ -29,7 +29,13 @@ pub(crate) fn instance(backends: wgpu::Backends) -> wgpu::Instance {
     description.backends = backends;
     description.flags = wgpu::InstanceFlags::empty();
     if cfg!(feature = "noop") {
-        description.backend_options.noop = wgpu::NoopBackendOptions::from_env_or_default();
+        // Subgroups of one size, as programs on matrices need them.
+        let lanes = Some(rlx_tile::Arch::Coop16.lanes());
+        description.backend_options.noop = wgpu::NoopBackendOptions {
+            subgroup_min_size: lanes,
+            subgroup_max_size: lanes,
+            ..wgpu::NoopBackendOptions::from_env_or_default()
+        };
     }
     wgpu::Instance::new(description)
 }

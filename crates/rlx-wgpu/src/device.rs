@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rlx_gpu::{
-    Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Signal, Stores, Submission, Usage, Which,
+    Back, Bindings, GpuApi, Job, Limits, MatrixUnits, Registry, Shared, Signal, Stores, Submission, Usage,
+    Which,
 };
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
@@ -45,16 +46,29 @@ impl GpuApi for Gpu {
         &self.shared
     }
 
-    /// Metal gets kernels in its own language as they are, and its buffers have no lengths: nothing would keep kernels from a file within them.
+    /// Metal gets kernels in its own language as they are, and its buffers have no lengths: nothing would keep kernels from a file within them. Nothing would keep
+    /// matrices within workgroup memory, so where there are some, only this user's own are taken.
     fn stores(&self) -> Stores {
-        if self.language == Language::Wgsl { Stores::Guarded } else { Stores::Nothing }
+        match self.language {
+            Language::Wgsl if self.offers_matrices => Stores::Sealed,
+            Language::Wgsl => Stores::Guarded,
+            Language::Msl => Stores::Nothing,
+        }
+    }
+
+    fn matrix_units(&self) -> Option<MatrixUnits> {
+        *self.units.get_or_init(|| self.tried_units())
     }
 
     fn machine(&self) -> String {
         let wgpu::AdapterInfo { name, backend, driver_info, .. } = &self.info;
         match backend {
             wgpu::Backend::Metal => format!("{name} ({backend}, {driver_info}, {})", self.language.name()),
-            _ => format!("{name} ({backend}, {driver_info})"),
+            // Products on matrices have bits of their own.
+            _ => match self.matrix_units() {
+                Some(units) => format!("{name} ({backend}, {driver_info}, {})", units.arch.name()),
+                None => format!("{name} ({backend}, {driver_info})"),
+            },
         }
     }
 

@@ -1,14 +1,15 @@
 //! An opened device: its queue and limits, and every driver fault as a typed error.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rlx_driver::Device;
-use rlx_gpu::{GpuApi, Health, Shared, Which, out_of_memory, which};
+use rlx_gpu::{GpuApi, Health, MatrixUnits, Shared, Which, out_of_memory, which};
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::adapter;
 use crate::driver_cache::DriverCache;
 use crate::language::{self, Language};
+use crate::{matrices, trusted};
 
 /// What is used where the adapter has it: what the driver compiled, a clock, elements of 16 bits in buffers; and what a language needs.
 const WANTED: wgpu::Features =
@@ -25,6 +26,10 @@ pub struct Gpu {
     pub(crate) driver_cache: Option<DriverCache>,
     /// What its kernels are written in.
     pub(crate) language: Language,
+    /// Whether the adapter has the cooperative matrices that programs use, and the device was opened with them.
+    pub(crate) offers_matrices: bool,
+    /// Those units, once they were tried.
+    pub(crate) units: OnceLock<Option<MatrixUnits>>,
 }
 
 /// What wgpu reports of a call that did `what`.
@@ -57,11 +62,18 @@ impl Gpu {
             *limit = which::lower(*limit, lowered.max_workgroup);
         }
         let info = adapter.get_info();
+        let offers_matrices =
+            matrices::offers(&info, adapter.features(), &adapter.cooperative_matrix_properties());
+        let wanted = WANTED.union(language::wanted(info.backend, info.device_type));
+        let wanted = if offers_matrices { wanted.union(matrices::FEATURES) } else { wanted };
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
-            required_features: adapter.features()
-                & WANTED.union(language::wanted(info.backend, info.device_type)),
+            required_features: adapter.features() & wanted,
+            experimental_features: match offers_matrices {
+                true => trusted::experimental(),
+                false => wgpu::ExperimentalFeatures::disabled(),
+            },
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
@@ -81,7 +93,8 @@ impl Gpu {
         let driver_cache = DriverCache::open(&device, &info);
         let language = Language::offered(info.backend, device.features());
         let shared = Shared::new(health, lowered);
-        let gpu = Gpu { shared, device, queue, info, limits, driver_cache, language };
+        let units = OnceLock::new();
+        let gpu = Gpu { shared, device, queue, info, limits, driver_cache, language, offers_matrices, units };
         Ok(Gpu { language: gpu.accepted(), ..gpu })
     }
 

@@ -8,6 +8,7 @@
 //! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
 //! | `memory` | ranges of buffers, and what comes back to the host |
 //! | `language` | what kernels are written in |
+//! | `matrices` | whether f16 is multiplied on cooperative matrices |
 //! | `pipeline` | kernels compiled |
 //! | `trusted` | own kernels without the checks that wgpu writes into those of files |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
@@ -26,6 +27,7 @@ mod device;
 mod driver_cache;
 mod gpu;
 mod language;
+mod matrices;
 mod memory;
 mod pipeline;
 mod runs;

@@ -9,6 +9,7 @@ use rlx_kernel::render::{self, WgslOptions};
 
 use crate::gpu::Gpu;
 use crate::language::{self, Language};
+use crate::matrices;
 use crate::trusted;
 
 /// A kernel as the device runs it, and how its bindings are laid out: see [`rlx_kernel::render`].
@@ -23,6 +24,8 @@ fn micros(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// The name of kernels in WGSL.
+const ENTRY: &str = "main";
 /// The name of kernels in Metal's language, whose functions cannot be called `main`.
 const METAL_ENTRY: &str = "rlx_kernel";
 
@@ -49,16 +52,21 @@ impl Gpu {
     /// [`rlx_ir::ErrorKind::Device`] for a kernel that the driver rejects.
     pub(crate) fn pipeline(&self, job: &Job<'_>) -> Result<Pipeline> {
         let &Job { hash, source, guarded } = job;
-        let Source::Kernel(kernel) = source else {
-            return Err(self.error(ErrorKind::Internal, "a tile program for a device without matrix units"));
-        };
         let started = rlx_ir::clock::Instant::now();
-        let source = self.source(kernel, guarded)?;
-        tracing::trace!(kernel = kernel.name, rendered_us = micros(started.elapsed()), "rendered a kernel");
-        let buffers = kernel.buffers.iter().map(|b| b.access == Access::Read);
-        let read_only: Vec<bool> = buffers.chain(kernel.can_fail().then_some(false)).collect();
-        let workgroup = kernel.workgroup;
-        let code = Code { name: &kernel.name, source: &source, read_only: &read_only, workgroup, guarded };
+        let (text, buffers, workgroup, fails) = match source {
+            Source::Kernel(kernel) => {
+                (self.source(kernel, guarded)?, &kernel.buffers, kernel.workgroup, kernel.can_fail())
+            }
+            Source::Tiles(program) if self.offers_matrices && !guarded => {
+                (rlx_tile::render::source(program, ENTRY)?, &program.buffers, program.workgroup(), false)
+            }
+            Source::Tiles(_) => return Err(matrices::none(self)),
+        };
+        let name = source.name();
+        tracing::trace!(kernel = name, rendered_us = micros(started.elapsed()), "rendered a kernel");
+        let buffers = buffers.iter().map(|b| b.access == Access::Read);
+        let read_only: Vec<bool> = buffers.chain(fails.then_some(false)).collect();
+        let code = Code { name, source: &text, read_only: &read_only, workgroup, guarded };
         match &self.driver_cache {
             Some(kept) => {
                 let name = format!("{hash}{}", if guarded { "-guarded" } else { "" });
@@ -167,6 +175,6 @@ impl Gpu {
             true => device.create_shader_module(description),
             false => trusted::module(device, description),
         };
-        (module, "main")
+        (module, ENTRY)
     }
 }

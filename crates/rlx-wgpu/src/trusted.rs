@@ -3,7 +3,7 @@
 //! By default every index is clamped and every loop counts how often it went round, which costs more than many kernels compute. Own kernels keep
 //! the rules without being made to; those of files are never compiled here.
 
-/// A module of a kernel that this process made of a verified module: one that is not guarded ([`rlx_gpu::Job::guarded`]).
+/// A module of a kernel or tile program that this process made of a verified module: one that is not guarded ([`rlx_gpu::Job::guarded`]).
 pub(crate) fn module(
     device: &wgpu::Device,
     description: wgpu::ShaderModuleDescriptor<'_>,
@@ -11,8 +11,17 @@ pub(crate) fn module(
     // SAFETY: the caller's kernel was made by a schedule and holds to `rlx_kernel::verify`. Its indices stay within what it is bound to: views
     // were checked against their buffers when they were bound (`rlx_gpu::dispatch`), positions that are data are compared
     // with their axis before they are used, and the kernel's interpreter finds what would break either. Its loops count from one number to another in
-    // steps of at least one, below what an `i32` holds, so each of them ends.
+    // steps of at least one, below what an `i32` holds, so each of them ends. A tile program holds to `rlx_tile::verify`, and its interpreter finds the same of it.
     unsafe { device.create_shader_module_trusted(description, wgpu::ShaderRuntimeChecks::unchecked()) }
+}
+
+/// What a device is opened with for cooperative matrices.
+pub(crate) fn experimental() -> wgpu::ExperimentalFeatures {
+    // SAFETY: of what this allows, only cooperative matrices are asked for (`crate::matrices::FEATURES`), where the adapter lists the one size and types that
+    // programs use. Texts that use them are the renderer's of `rlx-tile`, of verified programs: every load and store of a matrix is whole within
+    // workgroup memory, from where rows begin and with their stride, in control flow that is the same for the workgroup. What naga makes of them validates as
+    // SPIR-V (`rlx-tile/tests/coop`), and a driver's products are compared before it is used (`Gpu::tried_units`).
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
 /// A module of such a kernel in Metal's language, which Metal is given as it is. Its one function is `entry`, run by workgroups of `workgroup`.

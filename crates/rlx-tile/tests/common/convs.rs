@@ -51,7 +51,7 @@ impl ConvCase {
     /// A random convolution on a random tiling.
     pub fn random(g: &mut Gen, arch: Arch) -> ConvCase {
         let compute = match arch {
-            Arch::Sm75 => DType::F16,
+            Arch::Sm75 | Arch::Coop16 => DType::F16,
             Arch::Apple7 => g.pick(&[DType::F16, DType::BF16, DType::F32]),
             _ => g.pick(&[DType::F16, DType::BF16]),
         };
