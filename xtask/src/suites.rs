@@ -210,6 +210,15 @@ pub const SUITES: &[Suite] = &[
             What::Gpu { all: false },
         )
     },
+    suite(
+        "matrices",
+        "programs on cooperative matrices, by wgpu's back end that does nothing",
+        120,
+        What::Tests {
+            args: &["test", "--quiet", "--package", "rlx-wgpu", "--features", "noop", "--test", "matrices"],
+            env: &[],
+        },
+    ),
     Suite {
         heavy: true,
         needs: &[&MINILM, &ONNX_CASES],
@@ -550,7 +559,7 @@ fn unit(run: &Run) -> Outcome {
         Err(e) => return Outcome::fail(e),
     };
     let claimed = |name: &str| {
-        ["gpu", "simt", "mlx", "pytest"].contains(&name)
+        ["gpu", "simt", "mlx", "pytest", "matrices"].contains(&name)
             || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
     };
     let nextest = has_cargo_tool("nextest");
