@@ -49,6 +49,7 @@ mod stored;
 mod target;
 pub mod tiles;
 mod timing;
+pub mod trial;
 pub mod which;
 
 pub use api::{

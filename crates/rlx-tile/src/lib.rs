@@ -8,8 +8,8 @@
 //!
 //! ```text
 //! Matmul ──schedule──▶ Program ──expand──▶ Program ──render──▶ CUDA C (mma.sync, ldmatrix, cp.async), HIP C (MFMA, WMMA)
-//!                        │                    │                or Metal's language (simdgroup_matrix)
-//!                      verify            interpreter (every lane's registers)
+//!                        │                    │                Metal's language (simdgroup_matrix)
+//!                      verify            interpreter             or WGSL (cooperative matrices)
 //! ```
 //!
 //! - [`atom`]: matrix instructions and how their operands lie in lanes, as a table.
@@ -22,9 +22,9 @@
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`stored`]: programs as bytes, and back.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
-//! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
+//! - [`render`]: CUDA C, HIP C, the Metal Shading Language and WGSL.
 //!
-//! CUDA and ROCm run matmuls, convolutions and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), Metal's language no device yet. They are
+//! CUDA and ROCm run matmuls, convolutions and attention of f16 and bf16 by these programs (`rlx_gpu::tiles`), Vulkan matmuls and convolutions of f16, Metal's language no device yet. They are
 //! compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and interpreted. Of hardware, they have run on NVIDIA's sm_90
 //! (`docs/performance/gpu.md`).
 //!

@@ -104,6 +104,7 @@ fn formulas(atom: &Atom) -> Documented {
             of(left_wmma12, |l, e| swapped(left_wmma12(l, e)), |l, e| swapped(sum_wmma12(l, e)))
         }
         (Arch::Apple7, 8) => of(simdgroup, simdgroup, simdgroup),
+        (Arch::Coop16, 16) => of(half_rows, half_rows, half_rows),
         (arch, k) => panic!("no formulas for a depth of {k} on {}", arch.name()),
     }
 }
@@ -113,6 +114,11 @@ fn formulas(atom: &Atom) -> Documented {
 fn simdgroup(lane: u32, e: u32) -> (u32, u32) {
     let qid = lane / 4;
     ((qid & 4) + (lane / 2) % 4, (qid & 2) * 2 + (lane % 2) * 2 + e)
+}
+
+/// Vulkan documents no layout: lanes take half a row each of what a warp leaves in workgroup memory, in order.
+fn half_rows(lane: u32, e: u32) -> (u32, u32) {
+    (lane / 2, lane % 2 * 8 + e)
 }
 
 fn swapped((row, col): (u32, u32)) -> (u32, u32) {

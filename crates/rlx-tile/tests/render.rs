@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use rlx_ir::DType;
 use rlx_ir::ops::Unseen;
 use rlx_kernel::Kernel;
+use rlx_tile::Arch;
 use rlx_tile::atom::Vendor;
 use rlx_tile::expand::expand;
 use rlx_tile::render::source;
-use rlx_tile::schedule::{Attention, attention_join};
+use rlx_tile::schedule::{Attention, Matmul, Operand, attention_join, matmul, tilings};
 
 /// Where `RLX_CUDA_OUT` says, every program for NVIDIA's devices is left as a file for NVRTC; a tile program's name begins with the least architecture.
 #[test]
@@ -89,11 +90,15 @@ fn compare(file: &str, text: &str) {
     assert!(want == text, "{file} is out of date; RLX_BLESS=1 writes it again:\n{text}");
 }
 
-/// The text form, before and after software pipelining, and CUDA C, HIP C or Metal's language.
+/// The text form, before and after software pipelining, and CUDA C, HIP C, Metal's language or WGSL.
 #[test]
 fn golden_files_hold() {
     let attentions = programs::attentions().into_iter().map(|(name, _, program)| (name, program));
-    let all: Vec<_> = programs::programs().into_iter().chain(attentions).collect();
+    let half = |transposed| Operand { dtype: DType::F16, transposed, vector: 8 };
+    let what = Matmul { right: half(true), result: half(false), ..Matmul::new(DType::F16) };
+    let cooperative = matmul(Arch::Coop16, &what, &tilings(Arch::Coop16)[2]).unwrap();
+    let cooperative = ("coop16.f16.64x64x32.2x2.s2.nt".to_owned(), cooperative);
+    let all: Vec<_> = programs::programs().into_iter().chain(attentions).chain([cooperative]).collect();
     for (file, extension, wanted) in [
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
@@ -108,6 +113,7 @@ fn golden_files_hold() {
         ("sm_80_conv_parts", "cu", "sm_80.f16.16x64x64.1x2.s4.conv3x3.nt.parts"),
         ("sm_80_conv", "cu", "sm_80.f16.64x64x32.2x2.s4.conv3x3.nt.groups"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),
+        ("coop16_f16", "wgsl", "coop16.f16.64x64x32.2x2.s2.nt"),
     ] {
         let (_, program) = all.iter().find(|(name, _)| name == wanted).expect("a program of this name");
         compare(&format!("{file}.tile"), &program.to_string());

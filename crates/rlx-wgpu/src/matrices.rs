@@ -7,11 +7,10 @@
 
 use std::sync::Arc;
 
+use rlx_gpu::trial::Trial;
 use rlx_gpu::{Arrival, Back, GpuApi, HostMemory, Job, MatrixUnits, Source, Usage};
-use rlx_ir::{DType, Error, Result};
-use rlx_kernel::render::uniform_bytes;
-use rlx_tile::Arch;
-use rlx_tile::schedule::{Matmul, Operand, Sizes, Strides, Tiling, matmul, tilings};
+use rlx_ir::Result;
+use rlx_tile::{Arch, Program};
 
 use crate::gpu::Gpu;
 use crate::memory::{Range, Readback};
@@ -44,74 +43,14 @@ pub(crate) fn offers(
     sized && listed && features.contains(FEATURES)
 }
 
-/// A product whose result every order of sums gives exactly.
-struct Trial {
-    tiling: Tiling,
-    /// Both operands are stored the other way.
-    transposed: bool,
-}
-
-/// Rows, columns and depth of a trial: several workgroups, and edges.
-const SIZE: (i32, i32, i32) = (72, 136, 88);
-
-impl Trial {
-    fn all() -> Vec<Trial> {
-        let tilings = tilings(Arch::Coop16);
-        let of = |(i, tiling): (usize, Tiling)| Trial { tiling, transposed: i % 2 == 1 };
-        tilings.into_iter().enumerate().map(of).collect()
-    }
-
-    fn matmul(&self) -> Matmul {
-        let mut what = Matmul::new(DType::F16);
-        what.result = Operand { dtype: DType::F32, transposed: false, vector: 4 };
-        (what.left.transposed, what.right.transposed) = (self.transposed, self.transposed);
-        what
-    }
-
-    fn uniforms(&self, what: &Matmul) -> Vec<i32> {
-        let (m, n, k) = SIZE;
-        let rows = |row: i32| Strides { base: 0, row, col: 1, batch: Vec::new() };
-        let (left, right) = if self.transposed { (m, k) } else { (k, n) };
-        let (left, right, result) = (rows(left), rows(right), rows(n));
-        what.uniform_values(&Sizes { m, n, k, left, right, result, ..Sizes::default() })
-    }
-
-    /// Elements of the operands: small integers.
-    fn left(row: i32, k: i32) -> i32 {
-        (row * 7 + k * 3) % 9 - 4
-    }
-
-    fn right(k: i32, col: i32) -> i32 {
-        (k * 5 + col * 11) % 7 - 3
-    }
-
-    /// The bytes of a matrix as it is stored.
-    fn operand((rows, cols): (i32, i32), transposed: bool, of: fn(i32, i32) -> i32) -> Vec<u8> {
-        let (down, right) = if transposed { (cols, rows) } else { (rows, cols) };
-        let at = |r: i32, c: i32| if transposed { of(c, r) } else { of(r, c) };
-        let all = (0..down).flat_map(|r| (0..right).map(move |c| (r, c)));
-        all.flat_map(|(r, c)| half_of_small(at(r, c)).to_le_bytes()).collect()
-    }
-
-    /// The bytes of the result.
-    fn result() -> Vec<u8> {
-        let (m, n, k) = SIZE;
-        let sum =
-            |row: i32, col: i32| -> i32 { (0..k).map(|i| Trial::left(row, i) * Trial::right(i, col)).sum() };
-        let all = (0..m).flat_map(|row| (0..n).map(move |col| (row, col)));
-        all.flat_map(|(row, col)| (sum(row, col) as f32).to_le_bytes()).collect()
-    }
-}
-
-/// The bits of half precision of an integer of a few bits.
-fn half_of_small(x: i32) -> u16 {
-    let sign = if x < 0 { 0x8000 } else { 0 };
-    match x.unsigned_abs() {
-        0 => 0,
-        size => {
-            let exponent = size.ilog2();
-            sign | (exponent as u16 + 15) << 10 | ((size << (10 - exponent)) as u16 & 0x3ff)
-        }
+/// What is wrong with a back end whose trials were found right or not.
+fn fault(right: &Result<bool>, backend: wgpu::Backend) -> Option<String> {
+    match right {
+        Ok(true) => None,
+        // What does nothing gives nothing: there it counts that wgpu takes the programs.
+        Ok(false) if backend == wgpu::Backend::Noop => None,
+        Ok(false) => Some("the driver multiplies them wrongly".to_owned()),
+        Err(e) => Some(format!("the driver does not run programs on them: {e}")),
     }
 }
 
@@ -122,83 +61,61 @@ impl Gpu {
             return None;
         }
         let units = MatrixUnits { arch: Arch::Coop16, dynamic_bytes: 0, compute_units: None };
-        if self.info.backend == wgpu::Backend::Noop {
-            return Some(units);
-        }
-        match self.multiplies() {
-            Ok(true) => Some(units),
-            Ok(false) => {
-                tracing::warn!(device = %self.name(), adapter = %self.info.name, "the driver multiplies cooperative matrices wrongly: f16 is multiplied without them");
-                None
-            }
-            Err(why) => {
-                tracing::warn!(device = %self.name(), adapter = %self.info.name, %why, "the driver does not run programs on cooperative matrices: f16 is multiplied without them");
-                None
-            }
-        }
+        let Some(why) = fault(&self.multiplies(), self.info.backend) else { return Some(units) };
+        tracing::warn!(device = %self.name(), adapter = %self.info.name, %why, "cooperative matrices are put aside: f16 is multiplied without them");
+        None
     }
 
     /// Whether every tiling that the device has room for gives what it should.
     fn multiplies(&self) -> Result<bool> {
-        let want = Trial::result();
-        for trial in Trial::all() {
-            let program = matmul(Arch::Coop16, &trial.matmul(), &trial.tiling)?;
+        let mut right = true;
+        for trial in Trial::all(Arch::Coop16) {
+            let program = trial.program()?;
             let room = u64::from(self.limits.max_compute_workgroup_storage_size);
             let most = self.limits.max_compute_invocations_per_workgroup;
-            if program.shared_bytes() <= room && program.workgroup() <= most && self.product(&trial)? != want
-            {
-                return Ok(false);
+            if program.shared_bytes() <= room && program.workgroup() <= most {
+                right &= self.product(&trial, program)? == trial.result();
             }
         }
-        Ok(true)
+        Ok(right)
+    }
+
+    /// Memory with these bytes.
+    fn filled(&self, bytes: &[u8], usage: Usage) -> Result<Range> {
+        let memory = self.allocate(bytes.len(), usage, "a trial of matrices")?;
+        self.write(&memory, 0, bytes)?;
+        Ok(Gpu::range(&memory, 0, bytes.len()))
     }
 
     /// What the device makes of a trial.
-    fn product(&self, trial: &Trial) -> Result<Vec<u8>> {
-        let (m, n, k) = SIZE;
-        let what = trial.matmul();
-        let program = Arc::new(matmul(Arch::Coop16, &what, &trial.tiling)?);
-        let (hash, source) = (program.hash(), Source::Tiles(Arc::clone(&program)));
+    fn product(&self, trial: &Trial, program: Arc<Program>) -> Result<Vec<u8>> {
+        let ([left, right], mut got) = (trial.operands(), vec![0; trial.result().len()]);
+        let (hash, groups) = (program.hash(), trial.workgroups(&program) as u32);
+        let source = Source::Tiles(program);
         let pipeline = self.pipeline(&Job { hash, source: &source, guarded: false })?;
-        let uniforms = trial.uniforms(&what);
-        let made = |bytes: &[u8], usage| -> Result<Range> {
-            let memory = self.allocate(bytes.len(), usage, "a trial of matrices")?;
-            self.write(&memory, 0, bytes)?;
-            Ok(Gpu::range(&memory, 0, bytes.len()))
-        };
-        let result = vec![0; (m * n) as usize * size_of::<f32>()];
         let ranges = [
-            made(&uniform_bytes(&uniforms, 0), Usage::Uniforms)?,
-            made(&Trial::operand((m, k), trial.transposed, Trial::left), Usage::Storage)?,
-            made(&Trial::operand((k, n), trial.transposed, Trial::right), Usage::Storage)?,
-            made(&result, Usage::Storage)?,
+            self.filled(&trial.uniforms(), Usage::Uniforms)?,
+            self.filled(&left, Usage::Storage)?,
+            self.filled(&right, Usage::Storage)?,
+            self.filled(&got, Usage::Storage)?,
         ];
         let entries: Vec<_> = ranges.iter().enumerate().map(|(i, range)| range.entry(i as u32)).collect();
         let layout = &pipeline.layout;
         let description = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
-        let group =
-            self.checked(&|| "binding a trial".to_owned(), || self.device.create_bind_group(&description))?;
-        let groups = rlx_tile::interp::workgroups(&program, &uniforms) as u32;
-        let bytes = result.len();
-        let mut host = Readback::new(self, bytes)?;
-        let arrivals = [Arrival { from: ranges[3].clone(), skip: 0, bytes, at: 0 }];
-        let back = Back { to: &mut host, arrivals: &arrivals };
-        self.submit_with(&|| "a trial of matrices".to_owned(), Some(back), |encoder| {
+        let what = || "a trial of matrices".to_owned();
+        let group = self.checked(&what, || self.device.create_bind_group(&description))?;
+        let mut host = Readback::new(self, got.len())?;
+        let arrivals = [Arrival { from: ranges[3].clone(), skip: 0, bytes: got.len(), at: 0 }];
+        self.submit_with(&what, Some(Back { to: &mut host, arrivals: &arrivals }), |encoder| {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&pipeline.raw);
             pass.set_bind_group(0, &group, &[]);
             pass.dispatch_workgroups(groups, 1, 1);
         })?;
         host.wait(self)?;
-        let mut got = result;
         host.copy(self, 0, &mut got)?;
         Ok(got)
     }
-}
-
-/// The error for programs where there are none.
-pub(crate) fn none(gpu: &Gpu) -> Error {
-    gpu.error(rlx_ir::ErrorKind::Internal, "a tile program for a device without matrix units, or from a file")
 }
 
 #[cfg(test)]
@@ -243,26 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn trials_are_exact_and_the_interpreter_computes_them() {
-        use rlx_kernel::interp::{Binding, Pools};
-        for (x, bits) in [(0, 0), (1, 0x3c00), (-1, 0xbc00), (3, 0x4200), (-4, 0xc400)] {
-            assert_eq!(half_of_small(x), bits, "{x}");
-        }
-        let (m, n, k) = SIZE;
-        let want = Trial::result();
-        for trial in Trial::all() {
-            let what = trial.matmul();
-            let program = matmul(Arch::Coop16, &what, &trial.tiling).unwrap();
-            let mut pools = Pools(vec![
-                Trial::operand((m, k), trial.transposed, Trial::left),
-                Trial::operand((k, n), trial.transposed, Trial::right),
-                vec![0xff; want.len()],
-            ]);
-            let bindings: Vec<Binding> = (pools.0.iter().enumerate())
-                .map(|(pool, bytes)| Binding { pool, offset: 0, len: bytes.len() })
-                .collect();
-            rlx_tile::interp::run(&program, &trial.uniforms(&what), &mut pools, &bindings).unwrap();
-            assert!(pools.0[2] == want, "{}", trial.tiling.name());
+    fn a_driver_that_multiplies_wrongly_is_put_aside() {
+        use wgpu::Backend::{Noop, Vulkan};
+        assert_eq!(fault(&Ok(true), Vulkan), None);
+        assert!(fault(&Ok(false), Vulkan).is_some_and(|why| why.contains("wrongly")));
+        assert_eq!(fault(&Ok(false), Noop), None);
+        for backend in [Vulkan, Noop] {
+            let rejected = Err(rlx_ir::Error::new(rlx_ir::ErrorKind::Device, "a pipeline"));
+            assert!(fault(&rejected, backend).is_some_and(|why| why.contains("a pipeline")));
         }
     }
 }

@@ -9,7 +9,6 @@ use rlx_kernel::render::{self, WgslOptions};
 
 use crate::gpu::Gpu;
 use crate::language::{self, Language};
-use crate::matrices;
 use crate::trusted;
 
 /// A kernel as the device runs it, and how its bindings are laid out: see [`rlx_kernel::render`].
@@ -60,7 +59,10 @@ impl Gpu {
             Source::Tiles(program) if self.offers_matrices && !guarded => {
                 (rlx_tile::render::source(program, ENTRY)?, &program.buffers, program.workgroup(), false)
             }
-            Source::Tiles(_) => return Err(matrices::none(self)),
+            Source::Tiles(_) => {
+                let message = "a tile program for a device without matrix units, or from a file";
+                return Err(self.error(ErrorKind::Internal, message));
+            }
         };
         let name = source.name();
         tracing::trace!(kernel = name, rendered_us = micros(started.elapsed()), "rendered a kernel");

@@ -61,6 +61,25 @@ fn products_of_half_precision_are_programs() {
 }";
     let names = schedules(layer, &[64 * 128 * 2, 128 * 96 * 2, 96 * 2]);
     assert_eq!(names, ["tiles.coop16.64x64x32.2x2.s2"]);
+    // A convolution is a product of windows; attention is decomposed, and its two products are programs.
+    let conv = "graph \"conv\" {
+  %0 = Input {name=\"x\"} : [1, 16, 12, 12] f16
+  %1 = Input {name=\"w\"} : [32, 16, 3, 3] f16
+  %2 = Conv(%0, %1) {strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=1, format=ChannelsFirst} : [1, 32, 12, 12] f16
+  return %2
+}";
+    let attention = "graph \"attention\" {
+  %0 = Input {name=\"q\"} : [2, 48, 64] f16
+  %1 = Input {name=\"k\"} : [2, 48, 64] f16
+  %2 = Input {name=\"v\"} : [2, 48, 64] f16
+  %3 = Attention(%0, %1, %2) {num_heads=2, head_dim=32, mask=None, window=none, scale=none, unseen=Zero} : [2, 48, 64] f16
+  return %3
+}";
+    let of_matrices = |names: &[String]| names.iter().filter(|name| name.contains("tiles.coop16")).count();
+    let names = schedules(conv, &[16 * 144 * 2, 32 * 144 * 2]);
+    assert_eq!(of_matrices(&names), 1, "{names:?}");
+    let names = schedules(attention, &[2 * 48 * 64 * 2; 3]);
+    assert_eq!(of_matrices(&names), 2, "{names:?}");
     // Other types keep their kernels.
     let plain = |ty: &str| {
         format!(

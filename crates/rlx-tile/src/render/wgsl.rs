@@ -147,6 +147,28 @@ fn matrix(f: Fragment, row: u32, col: u32) -> String {
 /// Sizes, where the workgroup and the invocation are, the views of this batch, and sums.
 fn declarations(p: &Program, out: &mut String) {
     let sizes = sizes(p);
+    declare_place(p, &sizes, out);
+    let part = |s: &Size| if let Size::Part { whole, each } = *s { Some((whole, each)) } else { None };
+    for (whole, each) in sizes.iter().filter_map(part).collect::<BTreeSet<_>>() {
+        let name = size(Size::Part { whole, each });
+        let _ = writeln!(out, "  let {name} = clamp(d{whole} - n0 * d{each}, 0i, d{each});");
+    }
+    for (i, v) in p.views.iter().enumerate() {
+        let along = v.batch.iter().enumerate();
+        let along: String = along.map(|(d, &stride)| format!(" + n{d} * {}", size(stride))).collect();
+        let _ = writeln!(out, "  let g{i} = {}{along};", size(v.base));
+    }
+    for (i, f) in p.fragments.iter().enumerate().filter(|(_, f)| f.role == Role::Sum) {
+        let of = p.atom().map_or((16, 16), |atom| (atom.m, atom.n));
+        for (row, col) in places((f.rows / of.0, f.cols / of.1)) {
+            let name = matrix(Fragment(i as u32), row, col);
+            let _ = writeln!(out, "  var {name}: coop_mat16x16<f32, C>;");
+        }
+    }
+}
+
+/// Sizes, and which tile of which matrices it is.
+fn declare_place(p: &Program, sizes: &[Size], out: &mut String) {
     for i in sizes.iter().flat_map(|size| size.uniforms()).collect::<BTreeSet<u32>>() {
         let _ = writeln!(out, "  let d{i} = u[{}][{}];", i / 4, i % 4);
     }
@@ -184,23 +206,6 @@ fn declarations(p: &Program, out: &mut String) {
     }
     // The grid may be rounded up.
     let _ = writeln!(out, "  if ({rest} > 0i) {{ return; }}");
-    let part = |s: &Size| if let Size::Part { whole, each } = *s { Some((whole, each)) } else { None };
-    for (whole, each) in sizes.iter().filter_map(part).collect::<BTreeSet<_>>() {
-        let name = size(Size::Part { whole, each });
-        let _ = writeln!(out, "  let {name} = clamp(d{whole} - n0 * d{each}, 0i, d{each});");
-    }
-    for (i, v) in p.views.iter().enumerate() {
-        let along = v.batch.iter().enumerate();
-        let along: String = along.map(|(d, &stride)| format!(" + n{d} * {}", size(stride))).collect();
-        let _ = writeln!(out, "  let g{i} = {}{along};", size(v.base));
-    }
-    for (i, f) in p.fragments.iter().enumerate().filter(|(_, f)| f.role == Role::Sum) {
-        let of = p.atom().map_or((16, 16), |atom| (atom.m, atom.n));
-        for (row, col) in places((f.rows / of.0, f.cols / of.1)) {
-            let name = matrix(Fragment(i as u32), row, col);
-            let _ = writeln!(out, "  var {name}: coop_mat16x16<f32, C>;");
-        }
-    }
 }
 
 /// Rows and columns of so many matrices.
