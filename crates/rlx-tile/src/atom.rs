@@ -7,9 +7,9 @@
 //! MLX (`steel/gemm/mma.h`), and no program's text depends on it. `tests/atoms.rs` holds these tables to the formulas written there.
 
 use rlx_ir::DType;
+use serde::{Deserialize, Serialize};
 
 use crate::layout::CHUNK;
-use serde::{Deserialize, Serialize};
 
 /// Who makes the device, which decides how a program is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,7 +46,8 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// Every architecture whose programs are made of warps alone; [`Arch::Sm90a`] runs those of [`Arch::Sm80`], and has others of its own.
+    /// Every architecture whose programs are made of warps alone; [`Arch::Sm90a`] runs those of [`Arch::Sm80`], and has others of its own. [`Arch::Coop16`] is not
+    /// among them: its language cannot say all of theirs.
     pub const ALL: [Arch; 6] =
         [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200, Arch::Apple7];
 

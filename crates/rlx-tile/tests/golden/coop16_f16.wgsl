@@ -119,14 +119,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d0 && col < d2) {
           let at = u32(g0 + row * d4 + col) >> 3u;
           let w0 = b0[at + 0u];
-          x_0l.x = w0.low.x;
-          x_0l.y = w0.low.y;
-          x_0l.z = w0.low.z;
-          x_0l.w = w0.low.w;
-          x_0h.x = w0.high.x;
-          x_0h.y = w0.high.y;
-          x_0h.z = w0.high.z;
-          x_0h.w = w0.high.w;
+          x_0l = w0.low;
+          x_0h = w0.high;
         }
       }
     }
@@ -142,14 +136,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d0 && col < d2) {
           let at = u32(g0 + row * d4 + col) >> 3u;
           let w0 = b0[at + 0u];
-          x_1l.x = w0.low.x;
-          x_1l.y = w0.low.y;
-          x_1l.z = w0.low.z;
-          x_1l.w = w0.low.w;
-          x_1h.x = w0.high.x;
-          x_1h.y = w0.high.y;
-          x_1h.z = w0.high.z;
-          x_1h.w = w0.high.w;
+          x_1l = w0.low;
+          x_1h = w0.high;
         }
       }
     }
@@ -195,14 +183,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d1 && col < d2) {
           let at = u32(g1 + row * d7 + col) >> 3u;
           let w0 = b1[at + 0u];
-          x_0l.x = w0.low.x;
-          x_0l.y = w0.low.y;
-          x_0l.z = w0.low.z;
-          x_0l.w = w0.low.w;
-          x_0h.x = w0.high.x;
-          x_0h.y = w0.high.y;
-          x_0h.z = w0.high.z;
-          x_0h.w = w0.high.w;
+          x_0l = w0.low;
+          x_0h = w0.high;
         }
       }
     }
@@ -218,14 +200,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d1 && col < d2) {
           let at = u32(g1 + row * d7 + col) >> 3u;
           let w0 = b1[at + 0u];
-          x_1l.x = w0.low.x;
-          x_1l.y = w0.low.y;
-          x_1l.z = w0.low.z;
-          x_1l.w = w0.low.w;
-          x_1h.x = w0.high.x;
-          x_1h.y = w0.high.y;
-          x_1h.z = w0.high.z;
-          x_1h.w = w0.high.w;
+          x_1l = w0.low;
+          x_1h = w0.high;
         }
       }
     }
@@ -269,14 +245,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d0 && col < d2) {
           let at = u32(g0 + row * d4 + col) >> 3u;
           let w0 = b0[at + 0u];
-          x0_0l.x = w0.low.x;
-          x0_0l.y = w0.low.y;
-          x0_0l.z = w0.low.z;
-          x0_0l.w = w0.low.w;
-          x0_0h.x = w0.high.x;
-          x0_0h.y = w0.high.y;
-          x0_0h.z = w0.high.z;
-          x0_0h.w = w0.high.w;
+          x0_0l = w0.low;
+          x0_0h = w0.high;
         }
       }
     }
@@ -292,14 +262,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d0 && col < d2) {
           let at = u32(g0 + row * d4 + col) >> 3u;
           let w0 = b0[at + 0u];
-          x0_1l.x = w0.low.x;
-          x0_1l.y = w0.low.y;
-          x0_1l.z = w0.low.z;
-          x0_1l.w = w0.low.w;
-          x0_1h.x = w0.high.x;
-          x0_1h.y = w0.high.y;
-          x0_1h.z = w0.high.z;
-          x0_1h.w = w0.high.w;
+          x0_1l = w0.low;
+          x0_1h = w0.high;
         }
       }
     }
@@ -315,14 +279,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d1 && col < d2) {
           let at = u32(g1 + row * d7 + col) >> 3u;
           let w0 = b1[at + 0u];
-          x1_0l.x = w0.low.x;
-          x1_0l.y = w0.low.y;
-          x1_0l.z = w0.low.z;
-          x1_0l.w = w0.low.w;
-          x1_0h.x = w0.high.x;
-          x1_0h.y = w0.high.y;
-          x1_0h.z = w0.high.z;
-          x1_0h.w = w0.high.w;
+          x1_0l = w0.low;
+          x1_0h = w0.high;
         }
       }
     }
@@ -338,14 +296,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
         if (row < d1 && col < d2) {
           let at = u32(g1 + row * d7 + col) >> 3u;
           let w0 = b1[at + 0u];
-          x1_1l.x = w0.low.x;
-          x1_1l.y = w0.low.y;
-          x1_1l.z = w0.low.z;
-          x1_1l.w = w0.low.w;
-          x1_1h.x = w0.high.x;
-          x1_1h.y = w0.high.y;
-          x1_1h.z = w0.high.z;
-          x1_1h.w = w0.high.w;
+          x1_1l = w0.low;
+          x1_1h = w0.high;
         }
       }
     }

@@ -303,10 +303,14 @@ impl<'a> Body<'a> {
 /// What the elements of a vector are called.
 pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
+/// What the name of the half of a chunk with element `e` ends in.
+pub(super) fn half(e: u32) -> &'static str {
+    if e < 4 { "l" } else { "h" }
+}
+
 /// Element `e` of the two halves of a chunk.
 pub(super) fn component(x: &str, e: u32) -> String {
-    let half = if e < 4 { "l" } else { "h" };
-    format!("{x}{half}.{}", COMPONENTS[(e % 4) as usize])
+    format!("{x}{}.{}", half(e), COMPONENTS[(e % 4) as usize])
 }
 
 /// Half a chunk of f32, rounded.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rlx_ir::DType;
 
 use super::super::c::size;
-use super::body::{Body, COMPONENTS, component};
+use super::body::{Body, COMPONENTS, component, half};
 use crate::beside::{Beside, Span};
 use crate::ir::{Size, View};
 use crate::layout::CHUNK;
@@ -36,19 +36,23 @@ impl Body<'_> {
             for i in 0..vector / together {
                 self.line(&format!("let w{i} = b{buffer}[at + {i}u];"));
             }
-            for e in 0..vector {
-                let (word, within) = (format!("w{}", e / together), e % together);
-                let element = match together {
-                    1 => word,
-                    2 | 4 => format!("{word}.{}", COMPONENTS[within as usize]),
-                    _ => {
-                        let half = if within < 4 { "low" } else { "high" };
-                        format!("{word}.{half}.{}", COMPONENTS[(within % 4) as usize])
-                    }
-                };
-                self.line(&format!("{} = {element};", component(x, part * vector + e)));
-            }
+            self.take_words(x, (part * vector, vector), together);
             self.close();
+        }
+    }
+
+    /// Puts the words that were read, each of `together` elements, into so many elements of a chunk: halves as wholes where words have those.
+    fn take_words(&mut self, x: &str, (first, count): (u32, u32), together: u32) {
+        for e in 0..count {
+            let (word, within) = (format!("w{}", e / together), e % together);
+            let line = match together {
+                1 => format!("{} = {word};", component(x, first + e)),
+                2 => format!("{} = {word}.{};", component(x, first + e), COMPONENTS[within as usize]),
+                _ if !e.is_multiple_of(4) => continue,
+                4 => format!("{x}{} = {word};", half(first + e)),
+                _ => format!("{x}{} = {word}.{};", half(first + e), if within < 4 { "low" } else { "high" }),
+            };
+            self.line(&line);
         }
     }
 
