@@ -9,7 +9,7 @@ With --ptx, files of tile programs are compiled to PTX alone, beside each (FILE.
 Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
 counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
 all values in registers (but for a few bytes on Blackwell), and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply
-by warp groups and have tensor copies of 29 KiB or more under way.
+by warp groups, those of sm_100a into tensor memory, and both have tensor copies of 29 KiB or more under way.
 
 NVRTC comes from the PyPI package nvidia-cuda-nvrtc, installed or unpacked in the folder RLX_NVRTC; the disassembler from nvidia-cuda-nvdisasm, in
 RLX_NVDISASM. Exits with 1 when a file does not compile or its code is not as expected, with 2 when the library is not there.
@@ -32,6 +32,7 @@ TILE_ARCHITECTURES = {
     "sm_75": ["sm_75"],
     "sm_80": ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"],
     "sm_90a": ["sm_90a"],
+    "sm_100a": ["sm_100a"],
 }
 # These GPUs run programs of sm_80, which need nothing that only `a` has: `rlx-simt` compiles for the plain name, and what is counted is the same.
 PLAIN = {"sm_100a": "sm_100", "sm_120a": "sm_120"}
@@ -41,7 +42,7 @@ SPILLED = {"sm_100a": 16, "sm_120a": 8}
 # What is counted in machine code: the column, and the instructions' names.
 COUNTED = {
     "matrix": r"HMMA\.",
-    "group_matrix": r"HGMMA\.",
+    "group_matrix": r"HGMMA\.|UTCHMMA\b",
     "ldmatrix": r"LDSM\.",
     "async16": r"LDGSTS\S*\.128",
     "bulk": r"UTMALDG\b",
@@ -51,6 +52,8 @@ COUNTED = {
     "local": r"(?:LDL|STL)\b",
     "instructions": r"",
 }
+# Architectures that have programs of the group level.
+GROUPS = ["sm_90a", "sm_100a"]
 # What the assembler says.
 SAID = {"registers": r"Used (\d+) registers", "spilled": r"(\d+) bytes spill stores"}
 
@@ -99,14 +102,14 @@ def count(disassembler, source, code, said):
 
 def judge(name, architecture, counts):
     """What is wrong with the machine code of a tile program."""
-    groups = name.startswith("sm_90a.")
+    groups = name.split(".")[0] in GROUPS
     if not groups and not (counts["matrix"] and counts["ldmatrix"]):
         yield "no matrix instructions"
     if groups and not (counts["group_matrix"] and counts["bulk"]):
-        yield "no matrix instructions of warp groups, or no tensor copies"
+        yield "no matrix instructions of the group level, or no tensor copies"
     if groups and counts["in_flight"] < IN_FLIGHT:
         yield f"{counts['in_flight']} bytes in flight, fewer than {IN_FLIGHT}"
-    most = SPILLED.get(architecture, 0)
+    most = 0 if groups else SPILLED.get(architecture, 0)
     if counts["spilled"] > most or counts["local"] and not most:
         yield f"registers spilled: {counts['spilled']} bytes, {counts['local']} accesses to local memory"
     if not groups and not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
@@ -191,7 +194,7 @@ def main(arguments):
                 name, counts = base.removeprefix("tile."), count(disassembler, source, code, said)
                 rows.append((name, architecture, counts))
                 wrongs = list(judge(name, architecture, counts))
-                if architecture in PLAIN:
+                if least == "sm_80" and architecture in PLAIN:
                     plain = compile_source(nvrtc, source, base, PLAIN[architecture])
                     compiled += 1
                     if plain[0] or count(disassembler, source, plain[1], plain[3]) != counts:

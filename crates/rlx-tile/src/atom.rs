@@ -33,6 +33,8 @@ pub enum Arch {
     Sm80,
     /// Hopper: what Ampere has, and the group level ([`crate::group`]).
     Sm90a,
+    /// Blackwell of data centres: what Ampere has, and the group level with tensor memory ([`crate::tensor`]).
+    Sm100a,
     /// CDNA 2 and 3 (gfx90a, gfx942): MFMA, warps of 64 lanes.
     Gfx90a,
     /// RDNA 3 (gfx11): WMMA whose operands are in both halves of a warp.
@@ -46,14 +48,22 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// Every architecture whose programs are made of warps alone; [`Arch::Sm90a`] runs those of [`Arch::Sm80`], and has others of its own. [`Arch::Coop16`] is not
-    /// among them: its language cannot say all of theirs.
+    /// Every architecture whose programs are made of warps alone; [`Arch::Sm90a`] and [`Arch::Sm100a`] run those of [`Arch::Sm80`], and have others of
+    /// their own. [`Arch::Coop16`] is not among them: its language cannot say all of theirs.
     pub const ALL: [Arch; 6] =
         [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200, Arch::Apple7];
 
-    /// The one whose programs of warps it runs: [`Arch::Sm80`] of [`Arch::Sm90a`], which has programs of the group level of its own.
+    /// Every architecture that has programs of the group level.
+    pub const OF_GROUPS: [Arch; 2] = [Arch::Sm90a, Arch::Sm100a];
+
+    /// Whether it has programs of the group level.
+    pub const fn has_groups(self) -> bool {
+        matches!(self, Arch::Sm90a | Arch::Sm100a)
+    }
+
+    /// The one whose programs of warps it runs: [`Arch::Sm80`] of those that have programs of the group level of their own.
     pub const fn of_warps(self) -> Arch {
-        if matches!(self, Arch::Sm90a) { Arch::Sm80 } else { self }
+        if self.has_groups() { Arch::Sm80 } else { self }
     }
 
     /// The architecture in the text form.
@@ -62,6 +72,7 @@ impl Arch {
             Arch::Sm75 => "sm_75",
             Arch::Sm80 => "sm_80",
             Arch::Sm90a => "sm_90a",
+            Arch::Sm100a => "sm_100a",
             Arch::Gfx90a => "gfx90a",
             Arch::Gfx1100 => "gfx1100",
             Arch::Gfx1200 => "gfx1200",
@@ -73,7 +84,7 @@ impl Arch {
     /// Who makes it.
     pub const fn vendor(self) -> Vendor {
         match self {
-            Arch::Sm75 | Arch::Sm80 | Arch::Sm90a => Vendor::Nvidia,
+            Arch::Sm75 | Arch::Sm80 | Arch::Sm90a | Arch::Sm100a => Vendor::Nvidia,
             Arch::Gfx90a | Arch::Gfx1100 | Arch::Gfx1200 => Vendor::Amd,
             Arch::Apple7 => Vendor::Apple,
             Arch::Coop16 => Vendor::Khronos,
@@ -87,13 +98,13 @@ impl Arch {
 
     /// Whether copies from global to workgroup memory may be asynchronous (`cp.async`).
     pub const fn copies_async(self) -> bool {
-        matches!(self, Arch::Sm80 | Arch::Sm90a)
+        matches!(self, Arch::Sm80 | Arch::Sm90a | Arch::Sm100a)
     }
 
     /// Bytes of workgroup memory that a kernel may have, as dynamic memory where it may not declare so much: every GPU of the architecture has them.
     pub const fn shared_bytes(self) -> u32 {
         match self {
-            Arch::Sm90a => 227 << 10,
+            Arch::Sm90a | Arch::Sm100a => 227 << 10,
             // sm_86, sm_89 and sm_120; others have more.
             Arch::Sm80 => 99 << 10,
             _ => self.declared_bytes(),
@@ -435,7 +446,7 @@ impl Atom {
     pub fn instruction(&self) -> String {
         let (ty, shape) = (self.short(), format!("{}x{}x{}", self.m, self.n, self.k));
         match self.arch {
-            Arch::Sm75 | Arch::Sm80 | Arch::Sm90a => {
+            Arch::Sm75 | Arch::Sm80 | Arch::Sm90a | Arch::Sm100a => {
                 format!("mma.sync.aligned.m{}n{}k{}.row.col.f32.{ty}.{ty}.f32", self.m, self.n, self.k)
             }
             // The instruction of gfx90a for bf16 has another depth than the first one of that type.

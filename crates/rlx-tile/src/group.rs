@@ -1,4 +1,4 @@
-//! The group level, for sm_90a: what a *producer* warp and *consumer* warp groups of 128 lanes do at the same time.
+//! The group level, for sm_90a and, with tensor memory ([`crate::tensor`]), for sm_100a: what a *producer* warp and *consumer* warp groups of 128 lanes do at the same time.
 //!
 //! `wgmma` multiplies operands that are in workgroup memory, and tensor copies bring them there without a lane's registers. Both run on their own, beside
 //! the lanes that began them; who may go on is said by *barriers* in memory (`mbarrier`), each of which counts arrivals and bytes. A program of
@@ -39,6 +39,7 @@ use std::fmt::{self, Display};
 use crate::forms;
 use crate::ir::{Below, Counter, Fragment, Index, Program, Size, Stmt};
 use crate::layout::{CHUNK, Swizzle};
+use crate::tensor::{AccumulatorDecl, Tensor};
 use crate::tensor_map::{Map, MapDecl};
 
 /// Lanes of a warp group.
@@ -157,6 +158,8 @@ pub struct Decls {
     pub tiles: Vec<GroupTileDecl>,
     /// Barriers.
     pub barriers: Vec<BarrierDecl>,
+    /// Sums in tensor memory.
+    pub accumulators: Vec<AccumulatorDecl>,
     /// Registers, where roles do not have as many each.
     pub registers: Option<Registers>,
 }
@@ -228,6 +231,8 @@ pub enum Group {
     ArriveLast(Barrier, Counter),
     /// Waits until the phase of the turn before has ended; not in the first turn.
     WaitTurn(Barrier, Counter),
+    /// A statement about sums in tensor memory.
+    Tensor(Tensor),
 }
 
 /// A loop whose iterations overlap; see [`Stmt::Staggered`].
@@ -285,17 +290,24 @@ impl Display for Group {
             Group::Arrive(b, c, behind) => write!(f, "arrive m{}[c{} - {behind}]", b.0, c.0),
             Group::ArriveLast(b, c) => write!(f, "arrive.last m{}[c{}]", b.0, c.0),
             Group::WaitTurn(b, c) => write!(f, "wait.turn m{}[c{} - 1]", b.0, c.0),
+            Group::Tensor(tensor) => tensor.fmt(f),
         }
     }
 }
 
 impl Program {
-    /// Warps of the producer.
+    /// Warps beside the consumers: that of the producer, and the one behind it that multiplies where a lane does that alone.
     pub fn producers(&self) -> u32 {
-        let roles = self.body.iter().any(|s| matches!(s, Stmt::Roles { .. }));
+        let multiplier = self.body.iter().find_map(|s| match s {
+            Stmt::Roles { multiplier, .. } => Some(!multiplier.is_empty()),
+            _ => None,
+        });
         // Registers are those of a warp group.
-        let warps = if self.group.registers.is_some() { GROUP_WARPS } else { 1 };
-        if roles { warps } else { 0 }
+        match (multiplier, self.group.registers) {
+            (None, _) => 0,
+            (Some(_), Some(_)) => GROUP_WARPS,
+            (Some(multiplier), None) => 1 + u32::from(multiplier),
+        }
     }
 
     /// Whether a workgroup goes through several tiles ([`Stmt::Tiles`]), so that any number of workgroups does all of them.
@@ -310,7 +322,7 @@ impl Program {
 
     /// Warps of a team of consumers.
     pub fn team_warps(&self) -> u32 {
-        self.warps.0 / self.teams()
+        self.warps.0 * self.warps.1 / self.teams()
     }
 
     fn tiles_of_consumers(&self) -> Option<u32> {

@@ -21,6 +21,7 @@ mod multiplications;
 mod places;
 mod shared;
 mod stores;
+mod tensor;
 mod windows;
 
 use std::collections::{BTreeMap, HashSet};
@@ -323,7 +324,9 @@ impl<'a> Group<'a> {
                 }
                 self.counters.remove(counter);
             }
-            Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
+            Stmt::Roles { producer, multiplier, consumers } => {
+                self.roles([producer, multiplier, consumers])?
+            }
             Stmt::Group(_) | Stmt::Staggered(_) | Stmt::Tiles { .. } => {
                 return Err("a statement of a role outside of one".to_string());
             }

@@ -397,11 +397,15 @@ pub enum Stmt {
         #[serde(with = "forms::block")]
         body: Vec<Stmt>,
     },
-    /// A producer warp and all other warps run lists of their own at the same time; see [`crate::group`].
+    /// A producer warp, one that multiplies where the consumers do not ([`crate::tensor`]), and all other warps run lists of their own at the same time; see
+    /// [`crate::group`].
     Roles {
         /// What lane 0 of the producer does.
         #[serde(with = "forms::block")]
         producer: Vec<Stmt>,
+        /// What lane 0 of the warp behind the producer does; nothing where consumers multiply.
+        #[serde(with = "forms::block")]
+        multiplier: Vec<Stmt>,
         /// What all warps of [`Program::warps`] do.
         #[serde(with = "forms::block")]
         consumers: Vec<Stmt>,
@@ -508,7 +512,7 @@ impl Program {
     /// Bytes of workgroup memory.
     pub fn shared_bytes(&self) -> u64 {
         let barriers = self.group.barriers.iter().map(|b| 8 * u64::from(b.stages)).sum::<u64>();
-        let rest = [self.exchange_bytes(), self.bytes_in_flight(), barriers];
+        let rest = [self.exchange_bytes(), self.bytes_in_flight(), barriers, self.address_bytes()];
         self.tiles.iter().map(TileDecl::bytes).chain(rest).fold(0, u64::saturating_add)
     }
 

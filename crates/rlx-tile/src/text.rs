@@ -215,6 +215,9 @@ fn write_group(f: &mut dyn Write, g: &Decls) -> fmt::Result {
     for (i, b) in g.barriers.iter().enumerate() {
         writeln!(f, "  m{i} barrier stages {} arrivals {}", b.stages, b.arrivals)?;
     }
+    for (i, d) in g.accumulators.iter().enumerate() {
+        writeln!(f, "  d{i} accumulator columns {}", d.cols)?;
+    }
     if let Some(of) = g.registers {
         writeln!(f, "  registers producer {} consumers {}", of.producer, of.consumers)?;
     }
@@ -286,9 +289,13 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             }
             Ok(())
         }
-        Stmt::Roles { producer, consumers } => {
+        Stmt::Roles { producer, multiplier, consumers } => {
             f.write_str("producer {\n")?;
             write_block(f, producer, depth + 1)?;
+            if !multiplier.is_empty() {
+                writeln!(f, "{:1$}}} multiplier {{", "", depth * 2)?;
+                write_block(f, multiplier, depth + 1)?;
+            }
             writeln!(f, "{:1$}}} consumers {{", "", depth * 2)?;
             write_block(f, consumers, depth + 1)?;
             writeln!(f, "{:1$}}}", "", depth * 2)
@@ -348,9 +355,8 @@ fn tiles_with(stmts: &[Stmt], found: &mut BTreeSet<String>) {
                 s.lists().iter().for_each(|list| tiles_with(list, found));
                 continue;
             }
-            Stmt::Roles { producer, consumers } => {
-                tiles_with(producer, found);
-                tiles_with(consumers, found);
+            Stmt::Roles { producer, multiplier, consumers } => {
+                [producer, multiplier, consumers].iter().for_each(|list| tiles_with(list, found));
                 continue;
             }
             Stmt::Copy(c) | Stmt::CopyAsync(c) | Stmt::Fetch(_, c) | Stmt::Put(_, c) => {

@@ -9,6 +9,7 @@ mod declared;
 mod elements;
 mod groups;
 mod lookups;
+mod tensor;
 mod tiles;
 mod windows;
 
@@ -216,7 +217,7 @@ impl Verifier<'_> {
                 self.below(&format!("loop c{}", counter.0), *extent, *below)?;
                 self.repeat(*counter, *extent, *step, body)
             }
-            Stmt::Roles { producer, consumers } => self.roles(producer, consumers),
+            Stmt::Roles { producer, multiplier, consumers } => self.roles([producer, multiplier, consumers]),
             Stmt::Tiles { .. } => {
                 fault("tiles", Rule::Transfer("tiles of a role outside of one".to_string()))
             }

@@ -21,8 +21,8 @@ impl Program {
                     reads(p, body, buffer)
                 }
                 Stmt::Staggered(s) => s.lists().iter().any(|list| reads(p, list, buffer)),
-                Stmt::Roles { producer, consumers } => {
-                    reads(p, producer, buffer) || reads(p, consumers, buffer)
+                Stmt::Roles { producer, multiplier, consumers } => {
+                    [producer, multiplier, consumers].iter().any(|list| reads(p, list, buffer))
                 }
                 _ => false,
             })

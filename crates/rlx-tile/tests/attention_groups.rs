@@ -111,7 +111,7 @@ fn small() -> AttentionCase {
 
 fn roles(p: &mut Program) -> (&mut Vec<Stmt>, &mut Vec<Stmt>) {
     match &mut p.body[0] {
-        Stmt::Roles { producer, consumers } => (producer, consumers),
+        Stmt::Roles { producer, consumers, .. } => (producer, consumers),
         other => panic!("{other:?}"),
     }
 }

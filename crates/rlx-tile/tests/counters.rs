@@ -66,13 +66,18 @@ fn counted(program: &Program) -> Counters {
     run(program, &uniforms, &sizes)
 }
 
-/// The same of a convolution: two images of 9 by 7 (by 5) places in two groups of 16 channels and 40 filters; of three channels, where they are accessed one by one.
+/// The same of a convolution: two images of 9 by 7 (by 5) places in two groups of 16 channels and 40 filters; of three channels, where they are accessed one by one, and of 64 in a map.
 fn counted_conv(program: &Program) -> Counters {
     const PLACES: [i32; 3] = [9, 7, 5];
     let window = program.views[0].window.as_ref().expect("a window");
     let parts = program.name.ends_with(".parts");
     let groups = if program.grid.batch.is_empty() || parts { 1 } else { 2 };
-    let (images, channels, filters) = (2, if program.views[0].vector == 1 { 3 } else { 16 }, 40);
+    let channels = match program.views[0].vector {
+        _ if !program.maps().is_empty() => 64,
+        1 => 3,
+        _ => 16,
+    };
+    let (images, filters) = (2, 40);
     let places = &PLACES[..window.axes.len()];
     let (rows, depth) = (images * places.iter().product::<i32>(), channels * window.taps() as i32);
     let (mut step, mut of_axes) = (groups * channels, Vec::new());

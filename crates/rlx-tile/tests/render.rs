@@ -39,9 +39,10 @@ fn render_all(vendor: Vendor, variable: &str, extension: &str) {
     for (name, program) in all.filter(|(_, p)| p.arch.vendor() == vendor) {
         let text = source(&program, "kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
         let groups = program.producers() > 0;
-        let instruction = match groups {
-            true => "wgmma.mma_async.sync.aligned.m64n".to_owned(),
-            false => program.atom().unwrap().instruction(),
+        let instruction = match (groups, program.arch) {
+            (true, Arch::Sm100a) => "tcgen05.mma.cta_group::1.kind::f16".to_owned(),
+            (true, _) => "wgmma.mma_async.sync.aligned.m64n".to_owned(),
+            (false, _) => program.atom().unwrap().instruction(),
         };
         assert_eq!(text.contains("cp.async.bulk.tensor"), groups, "{name}");
         assert!(text.contains(&instruction), "{name} has no {instruction}");
@@ -103,6 +104,7 @@ fn golden_files_hold() {
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
         ("sm_90a_bf16", "cu", "sm_90a.bf16.64x64x64.g1.s6.nn"),
+        ("sm_100a_f16", "cu", "sm_100a.f16.128x64x64.g2.s4.nn"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
         ("gfx1100_attention", "hip", "gfx1100.f16.attention.64.q64.k32.w4.s1.all"),
         ("sm_80_attention", "cu", "sm_80.bf16.attention.128.q128.k64.w8.s2.causal"),

@@ -3,10 +3,9 @@
 mod common;
 
 use common::compiled::{Compiled, by_tiles};
-use rlx_ir::testing::{Gen, random_bindings, random_matmul};
-use rlx_ir::{DType, DimBinding, Extent, Value, text};
+use rlx_ir::testing::{Gen, random_matmul};
+use rlx_ir::{DType, Extent, Value, text};
 use rlx_kernel::schedule::StepDesc;
-use rlx_opt::CompileOptions;
 use rlx_tile::Arch;
 use rlx_tile::schedule::{
     Division, Tiling, group_tilings, step, step_in_parts, step_tilings, tilings, turn_tilings,
@@ -59,37 +58,11 @@ fn random_matmuls_agree_with_the_oracle_and_have_the_bits_of_sm_80() {
     assert!(groups >= 8, "{groups} of {CASES} are of the group level");
 }
 
-/// A convolution of whole channels of a tap at a time, with what models have behind it.
-fn random_convolution(g: &mut Gen) -> Compiled {
-    let (dtype, stride, taps) = (g.pick(&["f16", "bf16"]), g.size(1..=2), g.pick(&[1, 3, 3]));
-    let (images, channels, filters) = (g.size(1..=2), 64 * g.size(1..=2), 8 * g.size(1..=18));
-    let size = g.size(3..=9);
-    let (pad, places) = (taps / 2, (size - 1) / stride + 1);
-    let (x, y) = (
-        format!("[{images}, {size}, {size}, {channels}] {dtype}"),
-        format!("[{images}, {places}, {places}, {filters}] {dtype}"),
-    );
-    let end = match g.int(0..=2) {
-        0 => "return %4".to_owned(),
-        1 => format!("%5 = Activation.Relu(%4) : {y} return %5"),
-        _ => format!("%5 = Binary.Add(%4, %3) : {y} %6 = Activation.Relu(%5) : {y} return %6"),
-    };
-    let text = format!(
-        "graph \"c\" {{ %0 = Input {{name=\"x\"}} : {x} %1 = Param {{name=\"w\"}} : [{filters}, {channels}, {taps}, {taps}] {dtype} \
-         %2 = Param {{name=\"b\"}} : [{filters}] {dtype} %3 = Input {{name=\"r\"}} : {y} \
-         %4 = Conv(%0, %1, %2) {{strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}], dilations=[1, 1], groups=1, \
-         format=ChannelsLast}} : {y} {end} }}"
-    );
-    let graph = text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let values = random_bindings(&graph, &DimBinding::new(), 7);
-    Compiled::of(graph, values, CompileOptions::default())
-}
-
 #[test]
 fn convolutions_agree_with_the_oracle_and_have_the_bits_of_sm_80() {
     let mut windows = 0;
     for seed in 0..CASES / 4 {
-        let compiled = random_convolution(&mut Gen::new(seed));
+        let compiled = Compiled::random_convolution(&mut Gen::new(seed));
         let mut names = Vec::new();
         let of_groups = |desc: &StepDesc| {
             let all = step_tilings(Arch::Sm90a, desc, Some(1)).ok()?;

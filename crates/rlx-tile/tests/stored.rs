@@ -154,8 +154,9 @@ fn damaged_programs_with_right_hashes_are_looked_at_without_a_panic() {
 fn statements_that_nest_too_deep_are_rejected() {
     let mut program = Case::random(&mut Gen::new(1), Arch::Sm80).program();
     let nested = |depth: usize| {
-        (0..depth)
-            .fold(vec![Stmt::Barrier], |consumers, _| vec![Stmt::Roles { producer: Vec::new(), consumers }])
+        (0..depth).fold(vec![Stmt::Barrier], |consumers, _| {
+            vec![Stmt::Roles { producer: Vec::new(), multiplier: Vec::new(), consumers }]
+        })
     };
     program.body = nested(12);
     let text = |program: &Program| read(&bytes(program)).unwrap_err().to_string();

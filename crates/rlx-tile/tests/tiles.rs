@@ -68,7 +68,7 @@ fn workgroups_of_any_number_do_all_tiles() {
 
 /// The lists of both roles for a tile.
 fn lists(p: &mut Program) -> [&mut Vec<Stmt>; 2] {
-    let Stmt::Roles { producer, consumers } = &mut p.body[0] else { panic!("roles") };
+    let Stmt::Roles { producer, consumers, .. } = &mut p.body[0] else { panic!("roles") };
     [producer, consumers].map(|list| match &mut list[..] {
         [Stmt::Tiles { body, .. }] => body,
         other => panic!("{other:?}"),

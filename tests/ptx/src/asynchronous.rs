@@ -66,6 +66,20 @@ pub struct Asynchronous {
     warps: Vec<Multiplications>,
     /// The last group of each warp that reads a chunk; all warps of a chunk are neighbours.
     reads: Vec<u32>,
+    /// The last multiplication of `tcgen05` that reads a chunk; they are numbered from 1.
+    tensor_reads: Vec<u32>,
+    /// Arrivals that such multiplications will make.
+    commits: Vec<Commit>,
+    /// Of each thread, whether it waited since its last `tcgen05.fence::after_thread_sync`.
+    waited: Vec<bool>,
+}
+
+/// An arrival of `tcgen05.commit`: at a barrier, when so many multiplications are done, with what the thread knew.
+#[derive(Debug)]
+struct Commit {
+    barrier: usize,
+    done: u32,
+    known: Clock,
 }
 
 impl Asynchronous {
@@ -81,6 +95,9 @@ impl Asynchronous {
             flights: Vec::new(),
             warps: (0..warps).map(|_| Multiplications::default()).collect(),
             reads: vec![0; bytes.div_ceil(CHUNK) * warps],
+            tensor_reads: vec![0; bytes.div_ceil(CHUNK)],
+            commits: Vec::new(),
+            waited: vec![false; threads],
         }
     }
 
@@ -92,9 +109,10 @@ impl Asynchronous {
             self.clocks[t].clone_from(&all);
             self.advance(t as u32);
         }
+        self.waited.fill(true);
     }
 
-    fn own(&self, thread: u32) -> u32 {
+    pub fn own(&self, thread: u32) -> u32 {
         number(&self.clocks[thread as usize], thread as usize)
     }
 
@@ -122,7 +140,8 @@ impl Asynchronous {
         if self.overlaps(&(at..at + BARRIER_BYTES)) {
             return Err(format!("a second barrier at {at}"));
         }
-        let part = self.threads + self.barriers.len();
+        // Behind the threads is what is known of multiplications of `tcgen05`.
+        let part = self.threads + 1 + self.barriers.len();
         let made = (thread, self.own(thread));
         let (gathered, released) = (Clock::new(), Clock::new());
         let (missing, bytes, ended, fenced) = (arrivals, 0, 0, false);
@@ -152,10 +171,7 @@ impl Asynchronous {
         let known = self.clocks[thread as usize].clone();
         let barrier = self.barrier(at, thread)?;
         barrier.bytes += i64::from(bytes);
-        join(&mut barrier.gathered, &known);
-        let fewer = || format!("more arrivals than the barrier at {at} counts");
-        barrier.missing = barrier.missing.checked_sub(1).ok_or_else(fewer)?;
-        barrier.end_phase();
+        barrier.count(at, &known)?;
         self.advance(thread);
         Ok(())
     }
@@ -167,6 +183,7 @@ impl Asynchronous {
         if ended {
             let released = barrier.released.clone();
             join(&mut self.clocks[thread as usize], &released);
+            self.waited[thread as usize] = true;
         }
         Ok(ended)
     }
@@ -211,6 +228,12 @@ impl Asynchronous {
     pub fn may_write(&self, bytes: &Range<usize>, thread: u32) -> Result {
         let (warps, clock) = (self.warps.len(), &self.clocks[thread as usize]);
         for chunk in bytes.start / CHUNK..bytes.end.div_ceil(CHUNK) {
+            if self.tensor_reads[chunk] > number(clock, self.threads) {
+                let at = chunk * CHUNK;
+                return Err(format!(
+                    "bytes {at}.. are written, which a multiplication of tcgen05 may still read"
+                ));
+            }
             for (w, warp) in self.warps.iter().enumerate() {
                 let group = self.reads[chunk * warps + w] as usize;
                 let Some(group) = group.checked_sub(1) else { continue };
@@ -230,6 +253,58 @@ impl Asynchronous {
             }
         }
         Ok(())
+    }
+
+    /// A multiplication of `tcgen05` of this number reads a chunk.
+    pub fn read_by_tensor(&mut self, chunk: usize, number: u32) {
+        self.tensor_reads[chunk] = number;
+    }
+
+    /// Whether a thread knows that so many multiplications of `tcgen05` are done.
+    pub fn knows_done(&self, thread: u32, multiplications: u32) -> bool {
+        number(&self.clocks[thread as usize], self.threads) >= multiplications
+    }
+
+    /// Whether a thread knows what another did while that one's number was this.
+    pub fn knows_of(&self, thread: u32, who: u32, own: u32) -> bool {
+        who == thread || number(&self.clocks[thread as usize], who as usize) >= own
+    }
+
+    /// `tcgen05.fence::after_thread_sync`.
+    pub fn fence_after_wait(&mut self, thread: u32) {
+        self.waited[thread as usize] = false;
+    }
+
+    /// Whether a thread has such a fence behind its last wait.
+    pub fn has_fenced(&self, thread: u32) -> Result {
+        match self.waited[thread as usize] {
+            true => Err("no tcgen05.fence::after_thread_sync is between a wait and this".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// `tcgen05.commit`: the barrier counts an arrival once so many multiplications are done.
+    pub fn commit_tensor(&mut self, at: usize, done: u32, thread: u32) -> Result {
+        if !self.barrier(at, thread)?.fenced {
+            return Err("a commit to a barrier without a fence behind mbarrier.init".to_owned());
+        }
+        let known = self.clocks[thread as usize].clone();
+        self.commits.push(Commit { barrier: at, done, known });
+        self.advance(thread);
+        Ok(())
+    }
+
+    /// The first commit to a barrier arrives; whether there is one.
+    pub fn deliver_commit(&mut self, at: usize) -> Result<bool> {
+        let Some(first) = self.commits.iter().position(|commit| commit.barrier == at) else {
+            return Ok(false);
+        };
+        let Commit { done, mut known, .. } = self.commits.remove(first);
+        set(&mut known, self.threads, done);
+        if let Some(barrier) = self.barriers.get_mut(&at) {
+            barrier.count(at, &known)?;
+        }
+        Ok(true)
     }
 
     /// The number of the open group of a warp, for a multiplication that begins.
@@ -275,6 +350,15 @@ impl Asynchronous {
 }
 
 impl Barrier {
+    /// An arrival of who knows this.
+    fn count(&mut self, at: usize, known: &Clock) -> Result {
+        join(&mut self.gathered, known);
+        let fewer = || format!("more arrivals than the barrier at {at} counts");
+        self.missing = self.missing.checked_sub(1).ok_or_else(fewer)?;
+        self.end_phase();
+        Ok(())
+    }
+
     fn end_phase(&mut self) {
         if self.missing > 0 || self.bytes != 0 {
             return;

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::parse::{Address, Half, Operand, Reg};
 use crate::tensor::{ROW, swizzled};
+use crate::tensor_ops::TensorOp;
 
 /// What such an instruction does.
 #[derive(Debug, Clone)]
@@ -37,6 +38,8 @@ pub enum GroupOp {
     WaitGroups(usize),
     /// `setmaxnreg`.
     SetRegisters,
+    /// `tcgen05`.
+    Tensor(TensorOp),
 }
 
 /// A multiplication of 64 rows over a depth of 16.
@@ -65,7 +68,11 @@ impl GroupOp {
     /// Whether the lanes of a warp do it together.
     pub fn of_warp(&self) -> bool {
         use GroupOp::{Commit, FenceSums, Multiply, SetRegisters, WaitGroups};
-        matches!(self, FenceSums | Multiply(_) | Commit | WaitGroups(_) | SetRegisters)
+        match self {
+            FenceSums | Multiply(_) | Commit | WaitGroups(_) | SetRegisters => true,
+            GroupOp::Tensor(op) => op.of_warp(),
+            _ => false,
+        }
     }
 
     /// Registers that it reads or writes, but for sums.
@@ -90,6 +97,7 @@ impl GroupOp {
                 operands(offsets);
             }
             GroupOp::PrefetchMap { map: at } | GroupOp::Prefetch { at } => operands(&[at.base]),
+            GroupOp::Tensor(op) => operands(&op.operands()),
             GroupOp::Multiply(m) => {
                 operands(&[m.b, m.add]);
                 match &m.a {
@@ -113,6 +121,9 @@ impl GroupOp {
         address: &dyn Fn(&str) -> Result<Address>,
         regs: &dyn Fn(&str) -> Result<Vec<Reg>>,
     ) -> Option<Result<GroupOp>> {
+        if let Some(op) = TensorOp::parse(parts, o, operand, address, regs) {
+            return Some(op.map(GroupOp::Tensor));
+        }
         let op = match (parts, o) {
             (["mbarrier", "init", "shared::cta", "b64"], [at, n]) => {
                 address(at).and_then(|at| Ok(GroupOp::Init { at, arrivals: operand(n)? }))
@@ -245,6 +256,16 @@ impl Matrix {
             ));
         }
         Ok(Matrix { first: bytes(0), along: bytes(16), down: bytes(32), swizzled: swizzle == 1 })
+    }
+
+    /// The same as `tcgen05` has it ("Shared memory descriptor"), with the swizzle of 128 bytes alone.
+    pub fn of_tensor(descriptor: u64) -> Result<Matrix> {
+        let bytes = |first: u32| (descriptor >> first & 0x3fff) << 4;
+        // Bits 46 to 48 are 1, those of a base offset, of a mode and of nothing 0, and 61 to 63 say which swizzle.
+        if descriptor >> 46 != 1 | 2 << 15 {
+            return Err(format!("the shared memory descriptor {descriptor:#x} is not understood"));
+        }
+        Ok(Matrix { first: bytes(0), along: bytes(16), down: bytes(32), swizzled: true })
     }
 
     /// Where the 8 elements of a row from `depth` on are, of a depth of 16.

@@ -2,7 +2,7 @@
 //!
 //! RLX's interpreters run its own languages. What the vendor's compiler makes of their text is seen here: registers, branches, addresses, and
 //! the instructions of a warp, `ldmatrix`, `mma.sync` and `cp.async`, whose layouts are written out from the formulas of the PTX ISA; and
-//! of sm_90a those of warp groups: `wgmma`, bulk and tensor copies, and the barriers in memory that count them. Threads
+//! of sm_90a those of warp groups: `wgmma`, bulk and tensor copies, and the barriers in memory that count them; of sm_100a tensor memory and `tcgen05`. Threads
 //! run one after the other until each waits: for its warp, for its workgroup, for a barrier in memory. Found on the way: accesses out of range or not aligned, races in
 //! workgroup memory, asynchronous copies that nobody waited for, lanes that are not together where the instruction wants a whole warp, barriers
 //! that not all threads reach or that nothing ends, fences that are missing.
@@ -41,6 +41,8 @@ mod parse;
 mod run;
 mod shared;
 mod tensor;
+mod tensor_memory;
+mod tensor_ops;
 mod values;
 mod warp;
 

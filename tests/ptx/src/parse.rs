@@ -175,7 +175,9 @@ impl Module {
         let begin = close + text[close..].find('{').ok_or("a kernel without a body")? + 1;
         let end = text.rfind('}').filter(|&end| end > begin).ok_or("a body that does not end")?;
         let last_word = |p: &str| p.split_whitespace().last().unwrap_or_default().to_owned();
-        let mut names = Names::default();
+        // What is written to `_` is thrown away.
+        let mut names = Names { registers: 1, ..Names::default() };
+        names.families.insert("_".to_owned(), (0, 1));
         for parameter in text[open + 1..close].split(',').map(last_word) {
             let name = parameter.split('[').next().unwrap_or_default().to_owned();
             names.by_value.extend((name != parameter).then(|| name.clone()));

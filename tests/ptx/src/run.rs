@@ -1,10 +1,12 @@
 //! Runs kernels: workgroups one after the other, threads until each waits.
 
 mod groups;
+mod tensor;
 
 use crate::memory::Memory;
 use crate::parse::{Address, Instr, Module, Op, Operand, Special};
 use crate::shared::Shared;
+use crate::tensor_memory::TensorMemory;
 use crate::{Result, warp};
 
 /// What a kernel is launched with.
@@ -41,6 +43,7 @@ pub fn run(module: &Module, launch: &Launch, memory: &mut Memory) -> Result {
             at,
             shared: Shared::new(module.shared_bytes + launch.shared, launch.threads),
             threads: (0..launch.threads).map(|_| Thread::new(module)).collect(),
+            tensor: TensorMemory::new(launch.threads),
         };
         running.run(memory).map_err(|e| format!("workgroup {at:?}: {e}"))?;
     }
@@ -70,13 +73,16 @@ struct Thread {
     busy: Vec<u32>,
     /// The last ones that read each as a left operand.
     held: Vec<u32>,
+    /// Registers that loads from tensor memory set which nobody waited for.
+    loading: Vec<usize>,
 }
 
 impl Thread {
     fn new(module: &Module) -> Self {
         let n = module.registers;
         let (registers, touched, busy, held) = (vec![0; n], vec![false; n], vec![0; n], vec![0; n]);
-        Thread { registers, pc: 0, steps: 0, state: State::Runs, touched, busy, held }
+        let loading = Vec::new();
+        Thread { registers, pc: 0, steps: 0, state: State::Runs, touched, busy, held, loading }
     }
 }
 
@@ -87,6 +93,7 @@ struct Group<'a> {
     at: [u32; 3],
     shared: Shared,
     threads: Vec<Thread>,
+    tensor: TensorMemory,
 }
 
 impl Group<'_> {
@@ -106,7 +113,7 @@ impl Group<'_> {
                 return self.ended();
             }
             if !self.threads.iter().all(|t| t.state == State::AtBarrier) {
-                if self.deliver() {
+                if self.deliver()? {
                     continue;
                 }
                 return Err(self.stuck());
@@ -172,6 +179,7 @@ impl Group<'_> {
             return Ok(());
         }
         self.leaves_sums(t, instr)?;
+        self.leaves_loaded(t, instr)?;
         match &instr.op {
             Op::Branch(to) => {
                 self.threads[t].pc = *to;

@@ -190,7 +190,10 @@ impl Shared {
     }
 
     /// The bytes of the copies that a barrier counts arrive; whether there are any.
-    pub fn deliver(&mut self, barrier: usize) -> bool {
+    pub fn deliver(&mut self, barrier: usize) -> Result<bool> {
+        if self.beside.deliver_commit(barrier)? {
+            return Ok(true);
+        }
         let arrived = self.beside.arrived(barrier);
         for flight in &arrived {
             let range = flight.at..flight.at + flight.data.len();
@@ -199,11 +202,25 @@ impl Shared {
             });
             self.bytes[range].copy_from_slice(&flight.data);
         }
-        !arrived.is_empty()
+        Ok(!arrived.is_empty())
     }
 
     /// Reads a chunk for a multiplication of a warp, whose first thread is given.
     pub fn multiplied(&mut self, address: u64, first: u32, lanes: u32) -> Result<[u8; CHUNK]> {
+        let (at, chunk) = self.operand(address, first, lanes)?;
+        self.beside.read(at, first as usize / crate::warp::WARP);
+        Ok(chunk)
+    }
+
+    /// The same for a multiplication of `tcgen05` of this number, which one thread begins.
+    pub fn multiplied_by_tensor(&mut self, address: u64, thread: u32, number: u32) -> Result<[u8; CHUNK]> {
+        let (at, chunk) = self.operand(address, thread, 1)?;
+        self.beside.read_by_tensor(at, number);
+        Ok(chunk)
+    }
+
+    /// The number of a chunk and what it has, for threads that multiply it.
+    fn operand(&self, address: u64, first: u32, lanes: u32) -> Result<(usize, [u8; CHUNK])> {
         let range = self.aligned(address, CHUNK, CHUNK)?;
         for (i, past) in self.past[range.clone()].iter().enumerate() {
             let at = range.start + i;
@@ -223,9 +240,8 @@ impl Shared {
             };
             return Err(format!("byte {at} of workgroup memory is multiplied, {wrong}"));
         }
-        self.beside.read(range.start / CHUNK, first as usize / crate::warp::WARP);
-        let mut chunk = [0; CHUNK];
+        let (at, mut chunk) = (range.start / CHUNK, [0; CHUNK]);
         chunk.copy_from_slice(&self.bytes[range]);
-        Ok(chunk)
+        Ok((at, chunk))
     }
 }

@@ -48,7 +48,12 @@ pub fn mma(half: Half, k: usize, lane: usize, a: &[Vec<u32>], b: &[Vec<u32>], c:
 /// `8·(i / 4) + 2·(lane mod 4) + i mod 2`.
 pub fn group_sum(half: Half, lane: usize, i: usize, rows: &[[u16; 16]], cols: &[[u16; 16]], c: f32) -> f32 {
     let (row, col) = (lane / 4 + 8 * (i / 2 % 2), i / 4 * 8 + lane % 4 * 2 + i % 2);
-    let products = rows[row].iter().zip(&cols[col]).map(|(&a, &b)| number(half, a) * number(half, b));
+    dot(half, &rows[row], &cols[col], c)
+}
+
+/// A sum and the products of a row and a column over a depth of 16, which `tcgen05.mma` adds as the others do.
+pub fn dot(half: Half, row: &[u16; 16], col: &[u16; 16], c: f32) -> f32 {
+    let products = row.iter().zip(col).map(|(&a, &b)| number(half, a) * number(half, b));
     (f64::from(c) + products.sum::<f64>()) as f32
 }
 

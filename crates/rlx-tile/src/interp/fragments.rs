@@ -33,7 +33,7 @@ pub struct Source {
 }
 
 /// An element as a number; of those of 16 bits, the low half counts.
-fn number(dtype: DType, bits: u32) -> f64 {
+pub(super) fn number(dtype: DType, bits: u32) -> f64 {
     match dtype {
         DType::F32 => f64::from(f32::from_bits(bits)),
         DType::F16 => f16::from_bits(bits as u16).to_f64(),

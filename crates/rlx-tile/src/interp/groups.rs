@@ -1,4 +1,4 @@
-//! The group level: a producer and the consumers in turns, and what runs on its own beside them.
+//! The group level: a producer, the consumers and, where there is one, the multiplier in turns, and what runs on its own beside them.
 //!
 //! Each role runs until it waits, and each team of consumers where there are several. The producer runs as far ahead as barriers let it, and the bytes of a copy arrive only when nobody can go on without
 //! them. A chunk knows the phase of a barrier that says that its bytes are there, and the multiplications that read it: reading it without a wait for
@@ -10,6 +10,7 @@ use super::Group as Workgroup;
 use super::fragments::Warp;
 use super::places::Place;
 use super::shared::{self, Chunk, Step};
+use super::tensor::{Commit, Sums};
 use crate::group::{Barrier, Group, GroupTile, ROW};
 use crate::ir::{Counter, Fragment, Heads, Index, Stmt, View};
 use crate::layout::{CHUNK, CHUNK_BYTES};
@@ -17,7 +18,7 @@ use crate::tensor_map::{BoundMap, Map};
 
 /// A barrier of one stage.
 #[derive(Default)]
-struct Phases {
+pub(super) struct Phases {
     /// Phases that have ended.
     ended: u64,
     /// Arrivals of each.
@@ -27,7 +28,7 @@ struct Phases {
     /// Bytes that it still expects.
     bytes: i64,
     /// Of the team that last arrived, how often it had arrived anywhere.
-    arriving: Option<(usize, u64)>,
+    pub(super) arriving: Option<(usize, u64)>,
     /// The same when the last phase ended.
     arrived: Option<(usize, u64)>,
 }
@@ -56,14 +57,17 @@ pub(super) struct Team {
     /// Phases that it has waited for.
     seen: HashMap<(Barrier, u32), u64>,
     /// Its arrivals so far, and those that the producer knows of.
-    arrived: u64,
+    pub(super) arrived: u64,
     known: u64,
     /// Groups of multiplications that were committed, and for each that is done the arrivals before.
-    committed: u64,
-    done: Vec<u64>,
+    pub(super) committed: u64,
+    pub(super) done: Vec<u64>,
     /// The group that last used each fragment, and whether it was set since the last fence.
     sums: HashMap<Fragment, u64>,
     unfenced: HashMap<Fragment, bool>,
+    /// Arrivals of the multiplier's that it knows of, and whether it waited since its last fence for tensor memory.
+    pub(super) heard: u64,
+    pub(super) waited: bool,
 }
 
 /// Workgroup memory of the group level, and who knows what of it.
@@ -73,18 +77,25 @@ pub(super) struct Shared {
     first: Vec<usize>,
     barriers: HashMap<(Barrier, u32), Phases>,
     flights: Vec<Flight>,
-    teams: Vec<Team>,
+    /// Arrivals that multiplications under way will make.
+    pub(super) commits: Vec<Commit>,
+    /// Sums in tensor memory.
+    pub(super) sums: Vec<Sums>,
+    /// The teams of consumers, and the multiplier behind them.
+    pub(super) teams: Vec<Team>,
     /// The team that runs, or ran before the producer.
-    present: usize,
+    pub(super) present: usize,
 }
 
 impl Workgroup<'_> {
-    pub(super) fn roles(&mut self, producer: &[Stmt], consumers: &[Stmt]) -> Step {
+    pub(super) fn roles(&mut self, [producer, multiplier, consumers]: [&[Stmt]; 3]) -> Step {
         let p = self.p;
         let mut shared = Shared::new(p);
         let mut places = vec![Place::new(producer, None, Vec::new())];
-        places.extend((0..p.teams() as usize).map(|team| {
-            let warps = (0..p.team_warps()).map(|n| Warp::new(p, n, 0)).collect();
+        let teams = p.teams() as usize;
+        places.push(Place::new(multiplier, Some(teams), Vec::new()));
+        places.extend((0..teams).map(|team| {
+            let warps = (0..p.team_warps()).map(|n| Warp::new(p, n % p.warps.0, n / p.warps.0)).collect();
             Place::new(consumers, Some(team), warps)
         }));
         loop {
@@ -101,7 +112,11 @@ impl Workgroup<'_> {
                 continue;
             }
             let awaited: Vec<_> = places.iter().filter_map(|p| p.waits).collect();
-            if awaited.iter().filter(|at| shared.deliver(**at)).count() == 0 {
+            let mut delivered = false;
+            for at in awaited {
+                delivered |= shared.deliver(at)?;
+            }
+            if !delivered {
                 let waits = places.iter().filter_map(|p| p.waits);
                 let at: Vec<String> = waits.map(|(b, stage)| format!("m{}[{stage}]", b.0)).collect();
                 return Err(format!(
@@ -110,6 +125,7 @@ impl Workgroup<'_> {
                 ));
             }
         }
+        shared.freed()?;
         match shared.flights.first() {
             Some(f) => Err(format!("a copy that m{} counts is under way at the end", f.barrier.0.0)),
             None => Ok(()),
@@ -170,7 +186,7 @@ impl Workgroup<'_> {
                 if !s.ended(at, phase + 1)? {
                     return Ok(Some(at));
                 }
-                s.team().seen.insert(at, phase + 1);
+                s.sees(at, phase + 1);
                 (self.count.serial, self.count.barriers) = (self.count.serial + 1, self.count.barriers + 1);
             }
             Group::WaitEmpty(b, c) => {
@@ -203,6 +219,7 @@ impl Workgroup<'_> {
                 let ((barrier, stage), _) = at(*barrier, *counter);
                 self.copy_tensor(*from, (row, col), (*to, stage, *block), (barrier, stage), s)?;
             }
+            Group::Tensor(tensor) => self.tensor(tensor, place, s)?,
             Group::Fence => s.team().unfenced.clear(),
             Group::Mma { sum, left, row, right, depth_rows, counter } => {
                 let iteration = place.number(*counter);
@@ -341,7 +358,9 @@ impl Shared {
             first,
             barriers,
             flights: Vec::new(),
-            teams: (0..p.teams()).map(|_| Team::default()).collect(),
+            commits: Vec::new(),
+            sums: p.group.accumulators.iter().map(|d| Sums::new(d.cols)).collect(),
+            teams: (0..=p.teams()).map(|_| Team::default()).collect(),
             present: 0,
         }
     }
@@ -349,6 +368,15 @@ impl Shared {
     /// The team that runs.
     pub(super) fn team(&mut self) -> &mut Team {
         &mut self.teams[self.present]
+    }
+
+    /// The team that runs has waited until so many phases of a barrier have ended.
+    fn sees(&mut self, at: (Barrier, u32), phases: u64) {
+        let multiplied = self.phases(at).arrived.filter(|(team, _)| *team + 1 == self.teams.len());
+        let team = self.team();
+        team.seen.insert(at, phases);
+        team.waited = true;
+        team.heard = team.heard.max(multiplied.map_or(0, |(_, arrived)| arrived));
     }
 
     /// The producer knows what was before the arrivals of a phase that has ended.
@@ -362,7 +390,7 @@ impl Shared {
         self.first[tile.0 as usize] + chunk as usize
     }
 
-    fn phases(&mut self, at: (Barrier, u32)) -> &mut Phases {
+    pub(super) fn phases(&mut self, at: (Barrier, u32)) -> &mut Phases {
         self.barriers.entry(at).or_default()
     }
 
@@ -379,7 +407,7 @@ impl Shared {
         }
     }
 
-    fn arrive(&mut self, at: (Barrier, u32), arrivals: i64, bytes: i64) -> Step {
+    pub(super) fn arrive(&mut self, at: (Barrier, u32), arrivals: i64, bytes: i64) -> Step {
         let phases = self.phases(at);
         (phases.missing, phases.bytes) = (phases.missing - arrivals, phases.bytes + bytes);
         if phases.missing < 0 {
@@ -416,8 +444,11 @@ impl Shared {
         Ok(())
     }
 
-    /// The bytes of the copies that a barrier counts arrive; whether there are any.
-    fn deliver(&mut self, at: (Barrier, u32)) -> bool {
+    /// The bytes of the copies that a barrier counts arrive, and what multiplications have said they will; whether there is anything.
+    fn deliver(&mut self, at: (Barrier, u32)) -> Step<bool> {
+        if self.deliver_commit(at)? {
+            return Ok(true);
+        }
         let (arriving, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.flights).into_iter().partition(|f| f.barrier == at);
         self.flights = rest;
@@ -428,7 +459,7 @@ impl Shared {
             self.phases(at).bytes -= flight.data.len() as i64 * i64::from(CHUNK_BYTES);
         }
         self.end_phase(at);
-        !arriving.is_empty()
+        Ok(!arriving.is_empty())
     }
 
     /// Reads chunks, 8 at a time.

@@ -78,7 +78,7 @@ impl Workgroup<'_> {
     }
 
     /// Rows of a block of a tile, each in chunks in order, as matrix instructions read them: a chunk of 8 rows at a time.
-    fn rows_of(
+    pub(super) fn rows_of(
         &mut self,
         (id, tile): (GroupTile, GroupTileDecl),
         iteration: u32,

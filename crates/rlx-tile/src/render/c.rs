@@ -16,6 +16,7 @@ mod lookups;
 mod numbers;
 mod simdgroup;
 mod stores;
+mod tensor;
 mod tiles;
 mod windows;
 
@@ -26,7 +27,9 @@ use rlx_ir::Result;
 use rlx_kernel::ir::{Access, Buffer};
 
 use crate::atom::Loading;
+use crate::group::{GROUP, GROUP_WARPS, Group};
 use crate::ir::{Fragment, Program, Role, Size, Stmt, ViewDecl};
+use crate::tensor::Tensor;
 use body::Body;
 use language::{Language, element};
 
@@ -95,10 +98,10 @@ fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
                 s.lists().iter().for_each(|list| extents(list, all));
             }
             Stmt::Tiles { body, .. } => extents(body, all),
-            Stmt::Roles { producer, consumers } => {
-                extents(producer, all);
-                extents(consumers, all);
+            Stmt::Roles { producer, multiplier, consumers } => {
+                [producer, multiplier, consumers].iter().for_each(|list| extents(list, all));
             }
+            Stmt::Group(Group::Tensor(Tensor::Load { depth, .. })) => all.push(*depth),
             _ => {}
         }
     }
@@ -209,7 +212,13 @@ fn lane(p: &Program, body: &str) -> String {
             format!("warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols}")
         }
         0 => format!("warp_row = (thread >> {bits}) / {cols}"),
-        _ => format!("warp_row = thread >> {bits}"),
+        _ if p.group.accumulators.is_empty() => format!("warp_row = thread >> {bits}"),
+        // Warp groups are beside each other: tensor memory gives each of a group's warps its own rows.
+        _ => format!(
+            "warp_row = thread >> {bits} & {}, warp_col = thread >> {}",
+            GROUP_WARPS - 1,
+            GROUP.ilog2()
+        ),
     };
     format!("  const int thread = (int)threadIdx.x, lane = thread & {};\n  const int {warps};\n", lanes - 1)
 }

@@ -179,9 +179,13 @@ impl Schedule<'_> {
                     barrier(t.stages, 1),
                     barrier(t.stages, t.warps.0),
                 ],
-                registers: None,
+                ..Decls::default()
             },
-            body: vec![Stmt::Roles { producer: self.producer(), consumers: self.consumers() }],
+            body: vec![Stmt::Roles {
+                producer: self.producer(),
+                multiplier: Vec::new(),
+                consumers: self.consumers(),
+            }],
         }
     }
 

@@ -46,9 +46,13 @@ pub fn attention_tilings(arch: Arch, head: u32) -> Vec<AttentionTiling> {
         (Arch::Gfx1100 | Arch::Gfx1200, 65..=128) => {
             vec![of(128, 16, 8), of(64, 16, 4), beside(16, 16, (1, 4))]
         }
-        (Arch::Sm80 | Arch::Sm90a, ..=64) => vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)],
-        (Arch::Sm80 | Arch::Sm90a, 65..=128) => vec![of(128, 64, 8), of(64, 64, 4), beside(16, 64, (1, 8))],
-        (Arch::Sm80 | Arch::Sm90a, _) => vec![of(64, 32, 4), beside(16, 32, (1, 4))],
+        (Arch::Sm80 | Arch::Sm90a | Arch::Sm100a, ..=64) => {
+            vec![of(128, 64, 8), of(64, 64, 4), of(16, 64, 1)]
+        }
+        (Arch::Sm80 | Arch::Sm90a | Arch::Sm100a, 65..=128) => {
+            vec![of(128, 64, 8), of(64, 64, 4), beside(16, 64, (1, 8))]
+        }
+        (Arch::Sm80 | Arch::Sm90a | Arch::Sm100a, _) => vec![of(64, 32, 4), beside(16, 32, (1, 4))],
         (Arch::Sm75, ..=64) => vec![of(64, 32, 4), of(16, 32, 1)],
         (Arch::Sm75, 65..=128) => vec![of(64, 32, 4), beside(16, 32, (1, 4))],
         // Half of the registers would hold the result of whole rows, and copies that wait in registers have no room beside it.

@@ -15,6 +15,7 @@ use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
 use super::matmul_groups::matmul_groups;
+use super::matmul_tensors::matmul_tensors;
 use super::tilings::Tiling;
 use crate::atom::{Arch, Atom, Loading, Vendor};
 use crate::beside::{Beside, Span};
@@ -315,7 +316,8 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
     };
     match (tiling.groups, arch) {
         (true, Arch::Sm90a) => return matmul_groups(what, tiling),
-        (true, _) => return Err(unsupported("the group level is sm_90a's".to_owned())),
+        (true, Arch::Sm100a) => return matmul_tensors(what, tiling),
+        (true, _) => return Err(unsupported("the group level is that of sm_90a and sm_100a".to_owned())),
         (false, _) => {}
     }
     let Some(atom) = Atom::of(arch, what.compute) else {

@@ -3,6 +3,8 @@
 //!
 //! Each result is the same chain of sums as on sm_80, in groups of a depth of 16.
 
+use std::fmt::Display;
+
 use rlx_ir::{Error, ErrorKind, Result};
 
 use super::matmul::{K, M, Matmul, N};
@@ -82,21 +84,33 @@ pub(super) fn refused(what: &Matmul) -> Option<&'static str> {
     (what.batch + 2 > MOST_DIMS).then_some("a batch of more dimensions than maps have")
 }
 
+/// Why there is no program.
+pub(super) fn unsupported(arch: Arch, tiling: &Tiling, why: impl Display) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("matmul {} on {}: {why}", tiling.name(), arch.name()))
+}
+
+/// Whether a matmul has programs of the group level.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] where tensor copies cannot take the operands as they are, or no instruction multiplies the type.
+pub(super) fn supported(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<()> {
+    if Atom::of(arch, what.compute).is_none() {
+        let why = format!("no matrix instruction multiplies {}", what.compute);
+        return Err(unsupported(arch, tiling, why).with_hint("f16 and bf16 are multiplied"));
+    }
+    match refused(what) {
+        Some(why) => Err(unsupported(arch, tiling, why).with_hint("programs of sm_80 take such operands")),
+        None => Ok(()),
+    }
+}
+
 /// The program of a matmul for sm_90a.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] where tensor copies cannot take the operands as they are, or the tiling does not fit.
 pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
-    let unsupported = |why: String| {
-        Error::new(ErrorKind::Unsupported, format!("matmul {} on sm_90a: {why}", tiling.name()))
-    };
-    if Atom::of(Arch::Sm90a, what.compute).is_none() {
-        return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute))
-            .with_hint("f16 and bf16 are multiplied"));
-    }
-    if let Some(why) = refused(what) {
-        return Err(unsupported(why.to_owned()).with_hint("programs of sm_80 take such operands"));
-    }
+    let unsupported = |why: String| unsupported(Arch::Sm90a, tiling, why);
+    supported(Arch::Sm90a, what, tiling)?;
     let ((tm, tn, tk), (rows, cols)) = (tiling.tile, tiling.warps);
     if tiling.teams > 2 || !rows.is_multiple_of(GROUP_WARPS * tiling.teams.max(1)) {
         return Err(unsupported("one or two teams of as many warp groups take turns".to_owned()));
@@ -117,13 +131,13 @@ pub fn matmul_groups(what: &Matmul, tiling: &Tiling) -> Result<Program> {
     Ok(program)
 }
 
-const FULL: Barrier = Barrier(0);
-const EMPTY: Barrier = Barrier(1);
-const LEFT: GroupTile = GroupTile(0);
-const RIGHT: GroupTile = GroupTile(1);
+pub(super) const FULL: Barrier = Barrier(0);
+pub(super) const EMPTY: Barrier = Barrier(1);
+pub(super) const LEFT: GroupTile = GroupTile(0);
+pub(super) const RIGHT: GroupTile = GroupTile(1);
 const STEP: Counter = Counter(0);
-/// The loop of the consumers over the same steps.
-const TAKEN: Counter = Counter(1);
+/// The loop over the same steps of who multiplies.
+pub(super) const TAKEN: Counter = Counter(1);
 /// Turns of both roles at the tiles of a workgroup, and what teams wait for.
 const COPIED: Counter = Counter(2);
 const TURN: Counter = Counter(3);
@@ -138,15 +152,27 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
     let (tm, tn, _) = tiling.tile;
     let stages = tiling.stages;
     let fragment = FragmentDecl { role: Role::Sum, rows: WARP_ROWS, cols: tn };
-    let (left, right) = tiles(what, tiling);
-    let map = |view: u32, tile: &GroupTileDecl| MapDecl { view: View(view), rows: tile.rows, cols: ROW };
-    let (k, n) = if what.right.transposed { (N, K) } else { (K, N) };
     let warps = team_warps(tiling);
     let mut barriers = vec![BarrierDecl { stages, arrivals: 1 }, BarrierDecl { stages, arrivals: warps }];
     barriers.extend((tiling.teams > 1).then_some(BarrierDecl { stages: tiling.teams, arrivals: warps }));
+    let mut program = declared(Arch::Sm90a, what, tiling);
+    program.fragments = vec![fragment; (tm / (warps * WARP_ROWS)) as usize];
+    program.group.barriers = barriers;
+    program.group.registers =
+        (tiling.teams > 0 && tiling.warps.0 == 2 * GROUP_WARPS).then_some(Registers::OF_TWO);
+    program.body = vec![roles(what, tiling)];
+    program
+}
+
+/// A program without statements: its operands, and how they are copied.
+pub(super) fn declared(arch: Arch, what: &Matmul, tiling: &Tiling) -> Program {
+    let (tm, tn, _) = tiling.tile;
+    let (left, right) = tiles(what, tiling);
+    let map = |view: u32, tile: &GroupTileDecl| MapDecl { view: View(view), rows: tile.rows, cols: ROW };
+    let (k, n) = if what.right.transposed { (N, K) } else { (K, N) };
     Program {
         name: format!("{}.{}.{}", what.kind(), what.compute, tiling.name()),
-        arch: Arch::Sm90a,
+        arch,
         dtype: what.compute,
         warps: tiling.warps,
         buffers: what.all_buffers(),
@@ -167,14 +193,13 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
         .chain(what.given_views())
         .collect(),
         tiles: Vec::new(),
-        fragments: vec![fragment; (tm / (warps * WARP_ROWS)) as usize],
+        fragments: Vec::new(),
         group: Decls {
             maps: vec![map(0, &left), map(1, &right)],
             tiles: vec![left, right],
-            barriers,
-            registers: (tiling.teams > 0 && tiling.warps.0 == 2 * GROUP_WARPS).then_some(Registers::OF_TWO),
+            ..Decls::default()
         },
-        body: vec![roles(what, tiling)],
+        body: Vec::new(),
     }
 }
 
@@ -182,10 +207,14 @@ fn program(what: &Matmul, tiling: &Tiling) -> Program {
 fn roles(what: &Matmul, tiling: &Tiling) -> Stmt {
     let (producer, consumers) = (producer(what, tiling), consumers(what, tiling));
     if tiling.teams == 0 {
-        return Stmt::Roles { producer, consumers };
+        return Stmt::Roles { producer, multiplier: Vec::new(), consumers };
     }
     let (teams, tiles) = (tiling.teams, |turn, teams, body| vec![Stmt::Tiles { turn, teams, body }]);
-    Stmt::Roles { producer: tiles(COPIED, 1, producer), consumers: tiles(TURN, teams, consumers) }
+    Stmt::Roles {
+        producer: tiles(COPIED, 1, producer),
+        multiplier: Vec::new(),
+        consumers: tiles(TURN, teams, consumers),
+    }
 }
 
 /// The tiles of both operands: blocks of 64 columns where the right one is stored as depth × columns.
@@ -198,7 +227,7 @@ fn tiles(what: &Matmul, tiling: &Tiling) -> (GroupTileDecl, GroupTileDecl) {
     (GroupTileDecl { blocks: 1, rows: tm, stages }, right)
 }
 
-fn producer(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
+pub(super) fn producer(what: &Matmul, tiling: &Tiling) -> Vec<Stmt> {
     let (tm, tn, tk) = tiling.tile;
     let (left, right) = tiles(what, tiling);
     let along = || Index::default().plus(Coord::Counter(STEP), tk);

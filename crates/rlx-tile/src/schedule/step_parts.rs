@@ -49,7 +49,7 @@ pub fn step_in_parts(
         return Ok(attention?.in_parts(arch, tiling, division)?.into_iter().collect());
     }
     let sums = StepSums::of(arch, step)?;
-    if device == Arch::Sm90a && sums.is_filled_by_groups() {
+    if device.has_groups() && sums.is_filled_by_groups(device) {
         return Ok(Vec::new());
     }
     // Tiles of the smallest tiling, so that no tiling is divided otherwise.

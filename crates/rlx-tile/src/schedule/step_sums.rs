@@ -21,12 +21,11 @@ use super::parts::MULTIPLE;
 use super::step_conv::{self, StepConv};
 use super::step_operands::{Matrix, Operands, add_prologues};
 use super::suited::{
-    computed_tilings_for, filling_first, group_tilings_for, in_smaller_rounds, multiplies, tilings_for,
-    with_turns,
+    computed_tilings_for, filling_first, group_tilings_for, in_smaller_rounds, multiplies,
+    smallest_of_groups, tilings_for, with_turns,
 };
 use super::tilings::Tiling;
 use crate::atom::{Arch, Vendor};
-use crate::group::GROUP_ROWS;
 use crate::scalar::Scalar;
 
 /// A step as sums of products.
@@ -83,8 +82,8 @@ impl<'s> StepSums<'s> {
 
     /// The tilings for a result of this size, the one that suits it first. All give the same bits.
     pub(super) fn tilings(&self, arch: Arch, size: (Extent, Extent)) -> Vec<Tiling> {
-        if arch == Arch::Sm90a && self.is_of_groups() {
-            return group_tilings_for(size, self.k);
+        if arch.has_groups() && self.is_of_groups() {
+            return group_tilings_for(arch, size, self.k);
         }
         let arch = arch.of_warps();
         match &self.around {
@@ -98,7 +97,7 @@ impl<'s> StepSums<'s> {
     /// The tilings for its own size on a device of so many compute units.
     pub(super) fn tilings_on(&self, arch: Arch, units: Option<u32>) -> Vec<Tiling> {
         let (size, all) = ((self.m, self.n), self.tilings(arch, (self.m, self.n)));
-        match units.filter(|_| all.iter().any(|tiling| tiling.groups)) {
+        match units.filter(|_| arch == Arch::Sm90a && all.iter().any(|tiling| tiling.groups)) {
             Some(units) => {
                 with_turns(in_smaller_rounds(all, size, self.matrices(), units), size, self.matrices(), units)
             }
@@ -119,11 +118,12 @@ impl<'s> StepSums<'s> {
     }
 
     /// Whether the smallest tiles of the group level are so many that they need no parts: undivided, they are faster than the parts of warps.
-    pub(super) fn is_filled_by_groups(&self) -> bool {
-        let tile = i64::from(GROUP_ROWS);
+    pub(super) fn is_filled_by_groups(&self, arch: Arch) -> bool {
+        let (tile_rows, tile_cols) = smallest_of_groups(arch);
+        let (tile, cols) = (i64::from(tile_rows), i64::from(tile_cols));
         let rows = self.m.as_const().filter(|&rows| rows >= tile);
         let tiles = rows.and_then(|rows| {
-            (self.n.ceil_div(tile) * self.matrices() * ((rows + tile - 1) / tile)).as_const()
+            (self.n.ceil_div(cols) * self.matrices() * ((rows + tile - 1) / tile)).as_const()
         });
         tiles.is_some_and(|tiles| tiles >= ENOUGH) && self.is_of_groups()
     }

@@ -3,9 +3,11 @@
 use rlx_ir::{DType, Extent};
 
 use super::matmul_groups::{group_tilings, turn_tilings};
+use super::matmul_tensors::tensor_tilings;
 use super::tilings::{Tiling, computed_tilings, large_tilings, tilings};
 use crate::atom::{Arch, Atom};
 use crate::group::GROUP_ROWS;
+use crate::tensor::LANES;
 
 /// The tiling that a program of warps takes for a matmul of these rows and columns where nothing was tuned, as it is where operands are computed.
 pub fn suited_tiling(arch: Arch, size: (Extent, Extent)) -> Option<Tiling> {
@@ -17,11 +19,12 @@ pub fn multiplies(arch: Arch, dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && Atom::of(arch, dtype).is_some()
 }
 
-/// The instruction that steps of this type are multiplied by, for people; of the group level that of warp groups.
+/// The instruction that steps of this type are multiplied by, for people; of the group level that of warp groups, or into tensor memory.
 pub fn instruction(arch: Arch, dtype: DType) -> Option<String> {
     let atom = Atom::of(arch, dtype).filter(|_| multiplies(arch, dtype))?;
     Some(match arch {
         Arch::Sm90a => format!("wgmma.mma_async.sync.aligned.m64nNk16.f32.{0}.{0}", atom.short()),
+        Arch::Sm100a => format!("tcgen05.mma.cta_group::1.kind::f16 of {}", atom.short()),
         _ => atom.instruction(),
     })
 }
@@ -63,19 +66,25 @@ pub(super) fn filling_first(
 /// Results of a tile that is small: each of its operands is used so few times that smaller ones are for small results alone.
 const SMALL: u32 = 64 * 64;
 
+/// Rows and columns of the smallest tile of the group level.
+pub(super) fn smallest_of_groups(arch: Arch) -> (u32, u32) {
+    (if arch == Arch::Sm100a { LANES } else { GROUP_ROWS }, GROUP_ROWS)
+}
+
 /// The tilings of the group level and those of sm_80 that are for few rows, the one that suits the result first; then all others of sm_80. Where the depth is so short that there
 /// is nothing to copy ahead, and results are many, those of sm_80 are first: more of their workgroups are under way at once.
-pub(super) fn group_tilings_for(size: (Extent, Extent), depth: Extent) -> Vec<Tiling> {
-    let few = |tiling: &Tiling| tiling.tile.0 < GROUP_ROWS;
-    let of_warps = tilings_for(Arch::Sm90a.of_warps(), size);
+pub(super) fn group_tilings_for(arch: Arch, size: (Extent, Extent), depth: Extent) -> Vec<Tiling> {
+    let few = |tiling: &Tiling| tiling.tile.0 < smallest_of_groups(arch).0;
+    let of_groups = if arch == Arch::Sm100a { tensor_tilings() } else { group_tilings() };
+    let of_warps = tilings_for(arch.of_warps(), size);
     let (few, others): (Vec<Tiling>, Vec<Tiling>) = of_warps.into_iter().partition(few);
     let [rows, cols] = [size.0, size.1].map(|size| size.as_const().unwrap_or(0));
     let many = others.first().is_some_and(|tiling| tiling.fills(rows / 2, cols, 1));
     if many && depth.as_const().is_some_and(|depth| depth <= SHALLOW) {
         let all = filling_first([others, few].concat(), size, Extent::Const(1));
-        return all.into_iter().chain(group_tilings()).collect();
+        return all.into_iter().chain(of_groups).collect();
     }
-    let groups = suited_first(group_tilings().into_iter().chain(few).collect(), size);
+    let groups = suited_first(of_groups.into_iter().chain(few).collect(), size);
     groups.into_iter().chain(others).collect()
 }
 

@@ -11,10 +11,34 @@ use crate::group::{
 };
 use crate::ir::{Counter, Index, Role, Size, Stmt};
 use crate::layout::CHUNK;
+use crate::tensor::Tensor;
 use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 
 /// What barriers count in one iteration: arrivals, bytes that are expected, bytes that are copied.
-type Counted = BTreeMap<Barrier, (u32, u64, u64)>;
+pub(super) type Counted = BTreeMap<Barrier, (u32, u64, u64)>;
+
+/// The roles of a workgroup.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Producer,
+    Multiplier,
+    Consumers,
+}
+
+impl Who {
+    /// Whether the role has such a statement.
+    fn does(self, g: &Group, arch: Arch) -> bool {
+        let tensors = arch == Arch::Sm100a;
+        match g {
+            Group::WaitEmpty(..) | Group::Expect(..) | Group::Copy { .. } => self == Who::Producer,
+            Group::Tensor(Tensor::Mma { .. } | Tensor::Commit(..)) => self == Who::Multiplier,
+            Group::WaitFull(..) | Group::Tensor(Tensor::Fence) if tensors => self != Who::Producer,
+            Group::Tensor(Tensor::Load { .. }) if tensors => self == Who::Consumers,
+            Group::Tensor(_) => false,
+            _ => !tensors && self == Who::Consumers,
+        }
+    }
+}
 
 impl Verifier<'_> {
     pub(super) fn group_declarations(&self) -> Checked {
@@ -26,12 +50,18 @@ impl Verifier<'_> {
         if !roles {
             return Ok(());
         }
-        must(p.arch == Arch::Sm90a && p.body.len() == 1 && p.tiles.is_empty(), "roles", || {
-            Rule::Declaration("roles need sm_90a and are all that a program has".to_owned())
+        must(p.arch.has_groups() && p.body.len() == 1 && p.tiles.is_empty(), "roles", || {
+            Rule::Declaration("roles need sm_90a or sm_100a and are all that a program has".to_owned())
         })?;
         let (rows, cols) = p.warps;
-        must(rows % GROUP_WARPS == 0 && cols == 1 && rows <= 28, "roles", || {
-            Rule::Declaration("consumers are one column of at most 7 warp groups".to_owned())
+        match p.arch {
+            Arch::Sm100a => self.tensor_declarations()?,
+            _ => must(rows % GROUP_WARPS == 0 && cols == 1 && rows <= 28, "roles", || {
+                Rule::Declaration("consumers are one column of at most 7 warp groups".to_owned())
+            })?,
+        }
+        must(p.arch == Arch::Sm100a || g.accumulators.is_empty(), "accumulators", || {
+            Rule::Declaration("tensor memory is sm_100a's".to_owned())
         })?;
         must(g.registers.is_none_or(|registers| registers.fit(rows)), "registers", || {
             Rule::Declaration(
@@ -85,13 +115,25 @@ impl Verifier<'_> {
         })
     }
 
-    pub(super) fn roles(&mut self, producer: &[Stmt], consumers: &[Stmt]) -> Checked {
+    pub(super) fn roles(&mut self, [producer, multiplier, consumers]: [&[Stmt]; 3]) -> Checked {
         must(self.counters.is_empty(), "roles", || Rule::Transfer("roles in a loop".to_owned()))?;
+        must(multiplier.is_empty() != (self.p.arch == Arch::Sm100a), "roles", || {
+            Rule::Transfer("a lane multiplies alone on sm_100a, and only there".to_owned())
+        })?;
         let mut counted = Counted::new();
-        let lists = self.lists_for_tiles(producer, consumers)?;
-        for ((list, turn), is_producer) in lists.into_iter().zip([true, false]) {
+        let [of_producer, of_consumers] = self.lists_for_tiles(producer, consumers)?;
+        let several = of_producer.1.is_some();
+        must(!several || multiplier.is_empty(), "tiles", || {
+            Rule::Pipeline("several tiles of a workgroup are for consumers that multiply".to_owned())
+        })?;
+        let lists = [
+            (of_producer, Who::Producer),
+            ((multiplier, None), Who::Multiplier),
+            (of_consumers, Who::Consumers),
+        ];
+        for ((list, turn), who) in lists {
             self.counters.extend(turn.map(|turn| (turn, None)));
-            self.role_block(list, is_producer, &mut counted)?;
+            self.role_block(list, who, &mut counted)?;
             turn.iter().for_each(|turn| {
                 self.counters.remove(turn);
             });
@@ -108,7 +150,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn role_block(&mut self, stmts: &[Stmt], producer: bool, counted: &mut Counted) -> Checked {
+    fn role_block(&mut self, stmts: &[Stmt], who: Who, counted: &mut Counted) -> Checked {
+        let consumes = who == Who::Consumers;
         for s in stmts {
             match s {
                 Stmt::For { counter, extent, below, step, body } => {
@@ -119,20 +162,19 @@ impl Verifier<'_> {
                         Rule::Position("a loop of a role begins at its first step".to_owned())
                     })?;
                     self.enter(*counter, *extent, *step)?;
-                    self.role_block(body, producer, counted)?;
+                    self.role_block(body, who, counted)?;
                     self.counters.remove(counter);
                 }
-                Stmt::Staggered(s) => self.staggered(s, producer, counted)?,
+                Stmt::Staggered(s) => self.staggered(s, who, counted)?,
                 Stmt::Group(g) => {
-                    let copies = matches!(g, Group::WaitEmpty(..) | Group::Expect(..) | Group::Copy { .. });
-                    must(copies == producer, &g.to_string(), || {
+                    must(who.does(g, self.p.arch), &g.to_string(), || {
                         Rule::Transfer("a statement of the other role".to_owned())
                     })?;
                     self.group(g, counted)?;
                 }
-                Stmt::Zero(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } if !producer => self.stmt(s)?,
-                Stmt::Fill(..) | Stmt::Each { .. } | Stmt::Exp2(_) if !producer => self.stmt(s)?,
-                Stmt::Reduce { .. } | Stmt::Convert { .. } if !producer => self.stmt(s)?,
+                Stmt::Zero(_) | Stmt::Store { .. } | Stmt::Prefetch { .. } if consumes => self.stmt(s)?,
+                Stmt::Fill(..) | Stmt::Each { .. } | Stmt::Exp2(_) if consumes => self.stmt(s)?,
+                Stmt::Reduce { .. } | Stmt::Convert { .. } if consumes => self.stmt(s)?,
                 _ => {
                     let what =
                         "roles copy boxes, multiply in groups, wait, compute on sums, and store".to_owned();
@@ -144,7 +186,7 @@ impl Verifier<'_> {
     }
 
     /// What is counted in an iteration is what the list of two halves has; the others together must have as much.
-    fn staggered(&mut self, s: &Staggered, producer: bool, counted: &mut Counted) -> Checked {
+    fn staggered(&mut self, s: &Staggered, who: Who, counted: &mut Counted) -> Checked {
         let at = format!("staggered c{}", s.counter.0);
         self.size(&at, s.extent)?;
         self.below(&at, s.extent, s.below)?;
@@ -154,11 +196,11 @@ impl Verifier<'_> {
         })?;
         let (mut halves, mut both) = (Counted::new(), Counted::new());
         self.enter(s.counter, s.extent, s.step)?;
-        self.role_block(&s.first, producer, &mut halves)?;
+        self.role_block(&s.first, who, &mut halves)?;
         self.enter(s.behind, s.extent, s.step)?;
-        self.role_block(&s.body, producer, &mut both)?;
+        self.role_block(&s.body, who, &mut both)?;
         self.counters.remove(&s.counter);
-        self.role_block(&s.last, producer, &mut halves)?;
+        self.role_block(&s.last, who, &mut halves)?;
         self.counters.remove(&s.behind);
         must(halves == both, &at, || {
             Rule::Transfer(
@@ -215,10 +257,7 @@ impl Verifier<'_> {
                 let (l, r) =
                     (self.group_tile(at, *left, stages)?, self.group_tile(at, *right, stages_of(right))?);
                 let f = self.p.fragment(*sum);
-                let right = match depth_rows {
-                    true => r.rows == ROW && f.cols == r.blocks * ROW,
-                    false => r.blocks == 1 && f.cols == r.rows,
-                };
+                let right = has_columns(&r, *depth_rows, f.cols);
                 must(f.rows == WARP_ROWS && l.blocks == 1 && right && row % 8 == 0, at, || {
                     Rule::Operand("tiles whose product is not the sums of a warp group".to_owned())
                 })?;
@@ -241,15 +280,16 @@ impl Verifier<'_> {
                 must(*n < 8, at, || Rule::Transfer("at most 7 groups may be under way".to_owned()))
             }
             Group::Fence | Group::Commit => Ok(()),
+            Group::Tensor(tensor) => self.tensor(at, tensor, counted),
         }
     }
 
-    fn known_counter(&self, at: &str, counter: Counter) -> Checked {
+    pub(super) fn known_counter(&self, at: &str, counter: Counter) -> Checked {
         must(self.counters.contains_key(&counter), at, || Rule::Unknown(format!("c{}", counter.0)))
     }
 
     /// The stages of a barrier.
-    fn barrier(&self, at: &str, b: Barrier, counter: Counter) -> Result<u32, (String, Rule)> {
+    pub(super) fn barrier(&self, at: &str, b: Barrier, counter: Counter) -> Result<u32, (String, Rule)> {
         let unknown = |what: String| (at.to_owned(), Rule::Unknown(what));
         let decl = self.p.group.barriers.get(b.0 as usize);
         let decl = decl.ok_or_else(|| unknown(format!("m{}", b.0)))?;
@@ -278,12 +318,25 @@ impl Verifier<'_> {
     }
 
     /// A tile with so many stages.
-    fn group_tile(&self, at: &str, t: GroupTile, stages: u32) -> Result<GroupTileDecl, (String, Rule)> {
+    pub(super) fn group_tile(
+        &self,
+        at: &str,
+        t: GroupTile,
+        stages: u32,
+    ) -> Result<GroupTileDecl, (String, Rule)> {
         let tile = self.p.group.tiles.get(t.0 as usize);
         let tile = tile.ok_or_else(|| (at.to_owned(), Rule::Unknown(format!("s{}", t.0))))?;
         match tile.stages == stages {
             true => Ok(*tile),
             false => Err((at.to_owned(), Rule::Pipeline("tiles and barriers of other stages".to_owned()))),
         }
+    }
+}
+
+/// Whether a right operand, as deep as a row of the left one, has so many columns.
+pub(super) fn has_columns(right: &GroupTileDecl, depth_rows: bool, cols: u32) -> bool {
+    match depth_rows {
+        true => right.rows == ROW && cols == right.blocks * ROW,
+        false => right.blocks == 1 && cols == right.rows,
     }
 }

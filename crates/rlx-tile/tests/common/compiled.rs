@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, difference, tolerance};
-use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Value};
+use rlx_ir::testing::{Gen, difference, random_bindings, tolerance};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, Op, Value, text};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Executable, StepRun};
 use rlx_opt::{CompileOptions, CompilePipeline};
@@ -48,6 +48,32 @@ impl Compiled {
         let pipeline = CompilePipeline::new(Arc::new(target.clone()), options);
         let module = Arc::new(pipeline.compile(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}")).lir);
         Compiled { graph, values, executable: Executable::new(module, &target).unwrap() }
+    }
+
+    /// A convolution of whole channels of a tap at a time, with what models have behind it.
+    pub fn random_convolution(g: &mut Gen) -> Compiled {
+        let (dtype, stride, taps) = (g.pick(&["f16", "bf16"]), g.size(1..=2), g.pick(&[1, 3, 3]));
+        let (images, channels, filters) = (g.size(1..=2), 64 * g.size(1..=2), 8 * g.size(1..=18));
+        let size = g.size(3..=9);
+        let (pad, places) = (taps / 2, (size - 1) / stride + 1);
+        let (x, y) = (
+            format!("[{images}, {size}, {size}, {channels}] {dtype}"),
+            format!("[{images}, {places}, {places}, {filters}] {dtype}"),
+        );
+        let end = match g.int(0..=2) {
+            0 => "return %4".to_owned(),
+            1 => format!("%5 = Activation.Relu(%4) : {y} return %5"),
+            _ => format!("%5 = Binary.Add(%4, %3) : {y} %6 = Activation.Relu(%5) : {y} return %6"),
+        };
+        let text = format!(
+            "graph \"c\" {{ %0 = Input {{name=\"x\"}} : {x} %1 = Param {{name=\"w\"}} : [{filters}, {channels}, {taps}, {taps}] {dtype} \
+             %2 = Param {{name=\"b\"}} : [{filters}] {dtype} %3 = Input {{name=\"r\"}} : {y} \
+             %4 = Conv(%0, %1, %2) {{strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}], dilations=[1, 1], groups=1, \
+             format=ChannelsLast}} : {y} {end} }}"
+        );
+        let graph = text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let values = random_bindings(&graph, &DimBinding::new(), 7);
+        Compiled::of(graph, values, CompileOptions::default())
     }
 
     /// Holds results to the oracle's.

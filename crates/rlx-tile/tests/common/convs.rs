@@ -4,7 +4,9 @@ use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
-use rlx_tile::schedule::{Matmul, Operand, Sizes, Strides, Tiling, group_tilings, matmul, tilings};
+use rlx_tile::schedule::{
+    Matmul, Operand, Sizes, Strides, Tiling, group_tilings, matmul, tensor_tilings, tilings,
+};
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, interp};
 
@@ -88,6 +90,19 @@ impl ConvCase {
         let counts = [g.int(1..=3) as i32, 1, 64 * g.int(1..=2) as i32, g.int(1..=80) as i32];
         let (bias, result) = (g.chance(0.5), g.pick(&[compute, compute, DType::F32]));
         ConvCase::of(g, (Arch::Sm90a, compute, tiling), window, (counts, extents, after), (8, result, bias))
+    }
+
+    /// The same of sm_100a.
+    pub fn random_of_tensors(g: &mut Gen) -> ConvCase {
+        let compute = g.pick(&[DType::F16, DType::BF16]);
+        let mut tiling = g.pick(&tensor_tilings()[1..3]);
+        tiling.bands = g.int(1..=3) as u32;
+        tiling.stages = g.int(2..=i64::from(tiling.stages)) as u32;
+        let spatial = g.pick(&[1usize, 2, 2, 2, 3]);
+        let (window, extents, after) = random_window(g, spatial, 3);
+        let counts = [g.int(1..=3) as i32, 1, 64 * g.int(1..=2) as i32, g.int(1..=80) as i32];
+        let (bias, result) = (g.chance(0.5), g.pick(&[compute, compute, DType::F32]));
+        ConvCase::of(g, (Arch::Sm100a, compute, tiling), window, (counts, extents, after), (8, result, bias))
     }
 
     /// A convolution of given sizes, with random operands and some space between their rows.

@@ -9,8 +9,16 @@ use rlx_tile::ir::Stmt;
 use rlx_tile::schedule::{Matmul, Operand, Tiling, group_tilings, matmul, tilings};
 use rlx_tile::{Arch, Program};
 
-fn of(g: &mut Gen, what: Matmul, tiling: Tiling, sizes: (i32, i32, i32), batch: Vec<i32>) -> Case {
-    let mut case = Case::of(g, Arch::Sm90a, tiling, what, sizes, batch);
+/// A case without bodies before operands.
+pub fn of(
+    g: &mut Gen,
+    arch: Arch,
+    what: Matmul,
+    tiling: Tiling,
+    sizes: (i32, i32, i32),
+    batch: Vec<i32>,
+) -> Case {
+    let mut case = Case::of(g, arch, tiling, what, sizes, batch);
     (case.what.left_map, case.what.right_map) = (None, None);
     case.prologues = [super::Map::None; 2];
     case
@@ -26,7 +34,7 @@ pub fn small(dtype: DType) -> Case {
     let mut what = Matmul::new(dtype);
     what.result.vector = 1;
     let tiling = Tiling { stages: 3, bands: 2, ..smallest() };
-    let mut case = of(&mut Gen::new(7), what, tiling, (70, 72, 272), Vec::new());
+    let mut case = of(&mut Gen::new(7), Arch::Sm90a, what, tiling, (70, 72, 272), Vec::new());
     case.clear_bodies();
     case
 }
@@ -57,7 +65,7 @@ pub fn random(g: &mut Gen) -> Case {
     let n = up(size(g, tn + 9), of_columns.max(vector as i32));
     let k = up(size(g, 5 * tk), 8);
     let batch = (0..what.batch).map(|_| g.int(1..=2) as i32).collect();
-    of(g, what, tiling, (m, n, k), batch)
+    of(g, Arch::Sm90a, what, tiling, (m, n, k), batch)
 }
 
 /// By a tiling of several tiles in a workgroup, of which there are up to three in each direction, and up to eight matrices.
@@ -83,7 +91,7 @@ pub fn random_turns(g: &mut Gen) -> Case {
     let n = up(size(g, tiles * tile.1), of_columns.max(vector as i32));
     let k = up(size(g, 5 * tile.2), 8);
     let batch = (0..what.batch).map(|_| g.int(1..=2) as i32).collect();
-    of(g, what, tiling, (m, n, k), batch)
+    of(g, Arch::Sm90a, what, tiling, (m, n, k), batch)
 }
 
 /// The same by a program of sm_80.
@@ -111,7 +119,7 @@ pub fn small_turns(dtype: DType, teams: u32) -> Case {
     what.result.vector = 1;
     let warps = (GROUP_WARPS * teams, 1);
     let tiling = Tiling { stages: 3, bands: 2, warps, teams, ..smallest() };
-    let mut case = of(&mut Gen::new(7), what, tiling, (70, 136, 272), Vec::new());
+    let mut case = of(&mut Gen::new(7), Arch::Sm90a, what, tiling, (70, 136, 272), Vec::new());
     case.clear_bodies();
     case
 }

@@ -8,6 +8,7 @@ pub mod convs;
 pub mod groups;
 pub mod prologue;
 pub mod prologue_graphs;
+pub mod tensors;
 
 use half::{bf16, f16};
 use rlx_ir::DType;

@@ -6,7 +6,8 @@ use rlx_tile::atom::Atom;
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
     Attention, AttentionTiling, Given, Mask, Matmul, Operand, Tiling, attention, attention_group_tilings,
-    attention_tilings, computed_tilings, group_tilings, large_tilings, matmul, tilings, turn_tilings,
+    attention_tilings, computed_tilings, group_tilings, large_tilings, matmul, tensor_tilings, tilings,
+    turn_tilings,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar};
@@ -79,7 +80,32 @@ pub fn programs() -> Vec<(String, Program)> {
             .into_iter()
             .for_each(|t| add(&gelu(plain.clone()), t, "nn.bias_gelu"));
     }
+    for dtype in [DType::F16, DType::BF16] {
+        of_tensors(dtype, &mut |name, program| all.push((name, program)));
+    }
     all
+}
+
+/// The same of tensor memory.
+fn of_tensors(dtype: DType, add: &mut dyn FnMut(String, Program)) {
+    let arch = Arch::Sm100a;
+    let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
+        let name = format!("{}.{dtype}.{}.{suffix}", arch.name(), tiling.name());
+        add(name, matmul(arch, what, tiling).unwrap());
+    };
+    let (plain, tilings) = (Matmul::new(dtype), tensor_tilings());
+    let columns = Matmul { right: Operand { transposed: true, ..plain.right }, ..plain.clone() };
+    let mut batch = Matmul { batch: 2, ..plain.clone() };
+    batch.result = Operand { dtype: DType::F32, ..batch.result };
+    let slide = Slide { taps: 3, stride: 1, dilation: 1, before: 1 };
+    let window = Matmul { window: vec![slide; 2], ..columns.clone() };
+    for tiling in &tilings {
+        add(&plain, tiling, "nn");
+        add(&columns, tiling, "nt");
+        add(&gelu(plain.clone()), tiling, "nn.bias_gelu");
+        add(&window, tiling, "conv3x3.nt");
+    }
+    add(&batch, &tilings[1], "nn.f32_batch");
 }
 
 /// Convolutions: a window of 3×3 by several tilings, one with a stride and groups, one over three dimensions, one of few channels, and what is behind one.

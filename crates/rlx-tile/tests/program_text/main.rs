@@ -40,7 +40,7 @@ fn text(program: &Program, entry: &str) -> String {
     let number = if atom.short() == "f16" { "from_half" } else { "from_brain" };
     // Which instruction of AMD's, and elements of a lane: of an operand, of the sums.
     let instruction = match program.arch {
-        Arch::Sm75 | Arch::Sm80 | Arch::Sm90a => "RLX_MMA",
+        Arch::Sm75 | Arch::Sm80 | Arch::Sm90a | Arch::Sm100a => "RLX_MMA",
         Arch::Gfx90a => "RLX_MFMA",
         Arch::Gfx1100 => "RLX_WMMA11",
         Arch::Gfx1200 => "RLX_WMMA12",

@@ -7,6 +7,7 @@ use crate::groups::{GroupOp, Left, Matrix, Multiply};
 use crate::memory::Memory;
 use crate::parse::{Instr, Op, Operand};
 use crate::tensor::TensorMap;
+use crate::tensor_ops::TensorOp;
 use crate::warp::{self, WARP};
 
 /// Threads of a warp group.
@@ -67,6 +68,7 @@ impl Group<'_> {
             }
             GroupOp::PrefetchMap { map } => drop(TensorMap::load(memory, self.address(t, *map))?),
             GroupOp::Prefetch { at } => drop(memory.load(self.address(t, *at), 1)?),
+            GroupOp::Tensor(op) => self.tensor_op(t, op)?,
             GroupOp::FenceSums
             | GroupOp::Multiply(_)
             | GroupOp::Commit
@@ -89,6 +91,7 @@ impl Group<'_> {
             GroupOp::Commit => self.shared.beside.commit(warp),
             GroupOp::WaitGroups(but) => self.shared.beside.wait(*but, warp),
             GroupOp::Multiply(m) => return self.multiply(first, m),
+            GroupOp::Tensor(op) => self.tensor_of_warp(first, op)?,
             GroupOp::SetRegisters => return Ok(if self.group_is_here(first) { GROUP } else { 0 }),
             _ => return Err("an instruction of one thread in a warp".to_owned()),
         }
@@ -221,16 +224,16 @@ impl Group<'_> {
     }
 
     /// Lets copies arrive that threads wait for; whether there are any.
-    pub(super) fn deliver(&mut self) -> bool {
+    pub(super) fn deliver(&mut self) -> Result<bool> {
         let awaited = |s: State| if let State::AwaitsPhase(at) = s { Some(at) } else { None };
         let mut barriers: Vec<usize> = self.threads.iter().filter_map(|t| awaited(t.state)).collect();
         barriers.sort_unstable();
         barriers.dedup();
         let mut any = false;
         for at in barriers {
-            any |= self.shared.deliver(at);
+            any |= self.shared.deliver(at)?;
         }
-        any
+        Ok(any)
     }
 
     /// Why no thread can go on.
@@ -250,6 +253,7 @@ impl Group<'_> {
 
     /// Whether all is done when the threads are.
     pub(super) fn ended(&self) -> Result {
+        self.tensor.ended()?;
         match self.shared.beside.under_way() {
             Some(what) => Err(format!("{what} is under way at the end")),
             None => Ok(()),
@@ -259,7 +263,7 @@ impl Group<'_> {
 
 impl Op {
     /// Registers that an instruction reads or writes, but for the sums of a warp group.
-    fn registers(&self) -> Vec<usize> {
+    pub(super) fn registers(&self) -> Vec<usize> {
         let mut all = Vec::new();
         let mut operands = |operands: &[Operand]| {
             all.extend(operands.iter().filter_map(|o| if let Operand::Reg(r) = o { Some(*r) } else { None }));
@@ -297,6 +301,7 @@ impl Op {
             | Op::Parameter { d, .. }
             | Op::Group(GroupOp::Wait { d, .. }) => vec![*d],
             Op::Unpack { d, .. } => d.to_vec(),
+            Op::Group(GroupOp::Tensor(TensorOp::Load { d, .. })) => d.clone(),
             Op::Load { d, .. } | Op::LoadMatrices { d, .. } | Op::Mma { d, .. } => d.clone(),
             _ => Vec::new(),
         }

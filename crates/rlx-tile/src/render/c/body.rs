@@ -256,7 +256,9 @@ impl<'a> Body<'a> {
             }
             Stmt::Tiles { turn, teams, body } => self.tiles(*turn, *teams, body)?,
             Stmt::Staggered(s) => self.staggered(s)?,
-            Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
+            Stmt::Roles { producer, multiplier, consumers } => {
+                self.roles([producer, multiplier, consumers])?
+            }
             Stmt::Group(g) => self.group(g),
             Stmt::Pipelined { .. } => {
                 return Err(internal("a pipelined loop that was not expanded".to_string()));

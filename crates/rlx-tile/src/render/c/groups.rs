@@ -17,7 +17,7 @@ use crate::ir::{Counter, Fragment, Index, Program, Role, Stmt};
 use crate::layout::CHUNK_BYTES;
 use crate::tensor_map::{Map, MapDecl};
 
-const PRELUDE: &str = r#"__device__ __forceinline__ u32 shared_address(const void* p) {
+const BARRIERS: &str = r#"__device__ __forceinline__ u32 shared_address(const void* p) {
   return (u32)__cvta_generic_to_shared(p);
 }
 __device__ __forceinline__ void barrier_init(u64* b, u32 arrivals) {
@@ -37,10 +37,15 @@ __device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
       : "=r"(ended) : "r"(shared_address(b)), "r"(parity) : "memory");
   } while (!ended);
 }
-__device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+"#;
+
+const WGMMA: &str = r#"__device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
-template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
+"#;
+
+/// Registers that an instruction sets which is done only behind a wait: the compiler would use them before it.
+pub(super) const DONE: &str = r#"template <int N> __device__ __forceinline__ void mma_done(float (&s)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
     asm volatile("" : "+f"(s[i][0]), "+f"(s[i][1]), "+f"(s[i][2]), "+f"(s[i][3]) :: "memory");
@@ -68,7 +73,11 @@ template <int N> __device__ __forceinline__ void mma_set(u32 (&s)[N][4]) {
 
 /// The functions that programs of the group level call.
 pub fn instructions(p: &Program, out: &mut String) {
-    out.push_str(PRELUDE);
+    out.push_str(BARRIERS);
+    if p.group.accumulators.is_empty() {
+        out.push_str(WGMMA);
+    }
+    out.push_str(DONE);
     let dims = |map: &MapDecl| p.grid.batch.len() + if p.view(map.view).heads.is_some() { 3 } else { 2 };
     let plain = p.maps().iter().filter(|map| p.view(map.view).window.is_none()).map(dims);
     // Programs of windows have it, too.
@@ -83,6 +92,10 @@ pub fn instructions(p: &Program, out: &mut String) {
     }
     let axes = p.maps().iter().filter_map(|map| p.view(map.view).window.as_ref().map(|w| w.axes.len()));
     axes.for_each(|axes| copy_window(axes, out));
+    if !p.group.accumulators.is_empty() {
+        super::tensor::instructions(p, out);
+        return;
+    }
     // Bits 62 and 63 are the swizzle, of 128 bytes; from 8 rows to the next 8 are as many bytes as those have.
     let _ = writeln!(
         out,
@@ -127,10 +140,7 @@ impl Shape {
 fn multiplications(stmts: &[Stmt], all: &mut Vec<(Fragment, bool, bool)>) {
     for s in stmts {
         match s {
-            Stmt::Roles { producer: body, consumers } => {
-                multiplications(body, all);
-                multiplications(consumers, all);
-            }
+            Stmt::Roles { consumers, .. } => multiplications(consumers, all),
             Stmt::For { body, .. } | Stmt::Tiles { body, .. } => multiplications(body, all),
             Stmt::Staggered(s) => s.lists().iter().for_each(|list| multiplications(list, all)),
             Stmt::Group(Group::Mma { sum, depth_rows, .. }) => all.push((*sum, false, *depth_rows)),
@@ -229,6 +239,9 @@ pub fn declare_shared(p: &Program, out: &mut String) {
         let _ = writeln!(out, "  u64* const barrier{i} = (u64*)(dynamic + {});", at / 2);
         at += 8 * u64::from(b.stages);
     }
+    if !p.group.accumulators.is_empty() {
+        let _ = writeln!(out, "  u32* const tensor_address = (u32*)(dynamic + {});", at / 2);
+    }
 }
 
 /// Maps among the kernel's parameters, each with what is behind it.
@@ -243,7 +256,7 @@ pub fn declare_map(p: &Program) -> &'static str {
 
 impl Body<'_> {
     /// Barriers are ready before the roles part. The producer is the warp behind the consumers.
-    pub(super) fn roles(&mut self, producer: &[Stmt], consumers: &[Stmt]) -> Result<()> {
+    pub(super) fn roles(&mut self, [producer, multiplier, consumers]: [&[Stmt]; 3]) -> Result<()> {
         let p = self.p;
         self.open("if (thread == 0) {");
         for (i, b) in p.group.barriers.iter().enumerate() {
@@ -253,7 +266,9 @@ impl Body<'_> {
         }
         self.line("barrier_init_fence();");
         self.close();
+        self.allocate();
         self.line("__syncthreads();");
+        self.allocated();
         let warps = p.warps.0 * p.warps.1;
         let registers = p.group.registers;
         if let Some(of) = registers {
@@ -266,6 +281,11 @@ impl Body<'_> {
         self.block(producer)?;
         self.is_producer = false;
         self.close();
+        if !multiplier.is_empty() {
+            self.open(&format!("if (thread == {}) {{", (warps + 1) * p.arch.lanes()));
+            self.block(multiplier)?;
+            self.close();
+        }
         match registers {
             // A path from the one to the other would have the registers of both.
             Some(of) => {
@@ -273,18 +293,20 @@ impl Body<'_> {
                 self.open("else {");
                 self.line(&format!("more_registers<{}>();", of.consumers));
             }
-            None => self.open(&format!("if (warp_row < {warps}) {{")),
+            None if multiplier.is_empty() => self.open(&format!("if (warp_row < {warps}) {{")),
+            None => self.open(&format!("if (thread < {}) {{", warps * p.arch.lanes())),
         }
-        if p.teams() == 1 {
+        if p.teams() == 1 && multiplier.is_empty() {
             self.line(&format!("const int warp_group = thread / {GROUP};"));
         }
         self.block(consumers)?;
         self.close();
+        self.free();
         Ok(())
     }
 
     /// A barrier of this iteration's stage, and the number of its phase.
-    fn barrier(&self, b: Barrier, c: Counter) -> (String, String) {
+    pub(super) fn barrier(&self, b: Barrier, c: Counter) -> (String, String) {
         let stages = self.p.group.barriers[b.0 as usize].stages;
         let n = self.number(c);
         (format!("barrier{} + {n} % {stages}", b.0), format!("{n} / {stages}"))
@@ -348,6 +370,7 @@ impl Body<'_> {
                 self.line("mma_commit();");
                 self.under_way.push(BTreeSet::new());
             }
+            Group::Tensor(tensor) => self.tensor(tensor),
             Group::WaitMma(n) => {
                 self.line(&format!("mma_wait<{n}>();"));
                 // The compiler does not know that sums are no one's before: it would use them earlier.
@@ -393,7 +416,7 @@ impl Body<'_> {
     }
 
     /// A tile's stage of this iteration.
-    fn group_stage(&self, tile: GroupTile, c: Counter) -> String {
+    pub(super) fn group_stage(&self, tile: GroupTile, c: Counter) -> String {
         let t = self.p.group.tiles[tile.0 as usize];
         format!("s{} + {} % {} * {}", tile.0, self.number(c), t.stages, t.stage_bytes() / 2)
     }
@@ -438,8 +461,22 @@ impl Body<'_> {
         (right, depth_rows): (GroupTile, bool),
         counter: Counter,
     ) {
-        let (n, tile) = (self.p.fragment(sum).cols, self.p.group.tiles[right.0 as usize]);
-        let shape = Shape { n, left: false, depth_rows };
+        let shape = Shape { n: self.p.fragment(sum).cols, left: false, depth_rows };
+        let first = format!("({row} + warp_group * {GROUP_ROWS}) * {ROW}");
+        self.matrices((left, first), (right, depth_rows), counter);
+        self.line(&format!("{}(f{}, a, b);", shape.name(), sum.0));
+        self.close();
+        self.begins(sum);
+    }
+
+    /// Opens the loop over the depth of a stage, with the descriptors of both operands, the left one from an element on.
+    pub(super) fn matrices(
+        &mut self,
+        (left, first): (GroupTile, String),
+        (right, depth_rows): (GroupTile, bool),
+        counter: Counter,
+    ) {
+        let tile = self.p.group.tiles[right.0 as usize];
         // From 64 columns to the next 64. Along the depth a swizzle has all that an instruction reads, so there is no such step.
         let (block_bytes, along) = (tile.block_bytes(), CHUNK_BYTES);
         self.unrolled("k", if depth_rows { tile.rows } else { ROW } / DEPTH);
@@ -447,14 +484,11 @@ impl Body<'_> {
             let stage = self.group_stage(tile, counter);
             self.line(&format!("const u64 {name} = matrix_rows({stage}{first}, {leading});"));
         };
-        operand("a", left, format!(" + ({row} + warp_group * {GROUP_ROWS}) * {ROW} + k * {DEPTH}"), along);
+        operand("a", left, format!(" + {first} + k * {DEPTH}"), along);
         match depth_rows {
             true => operand("b", right, format!(" + k * {}", DEPTH * ROW), block_bytes),
             false => operand("b", right, format!(" + k * {DEPTH}"), along),
         }
-        self.line(&format!("{}(f{}, a, b);", shape.name(), sum.0));
-        self.close();
-        self.begins(sum);
     }
 
     fn mma_left(&mut self, sum: Fragment, left: Fragment, right: GroupTile, counter: Counter) {

@@ -149,7 +149,9 @@ fn uses(stmts: &[Stmt], such: &dyn Fn(&Stmt) -> bool) -> bool {
     stmts.iter().any(|s| match s {
         Stmt::For { body, .. } | Stmt::Pipelined { body, .. } | Stmt::Tiles { body, .. } => uses(body, such),
         Stmt::Staggered(s) => s.lists().iter().any(|list| uses(list, such)),
-        Stmt::Roles { producer, consumers } => uses(producer, such) || uses(consumers, such),
+        Stmt::Roles { producer, multiplier, consumers } => {
+            [producer, multiplier, consumers].iter().any(|list| uses(list, such))
+        }
         s => such(s),
     })
 }
