@@ -61,8 +61,9 @@ const WRONG_SOURCE: i32 = 6;
 /// What does not compile for CDNA 2 alone, and is nothing else.
 const NAMES_CDNA2: &str = "#if defined(__gfx90a__)\n#error these are matrix units of gfx90a\n#endif\n";
 
-/// The first version of NVRTC that compiles for sm_90a.
+/// The first version of NVRTC that compiles for sm_90a, and the first for sm_100a.
 const GROUPS: (i32, i32) = (12, 0);
+const TENSORS: (i32, i32) = (12, 8);
 
 /// The architecture whose matrix instructions a device of these numbers has, as tile programs are made for it.
 ///
@@ -83,6 +84,10 @@ pub(crate) fn matrix_units(
         // Its instructions of warp groups are copied to by tensor maps.
         (Vendor::Cuda, (9, 0)) if context.libraries.tensors.is_some() && compiler >= GROUPS => {
             Some(Arch::Sm90a)
+        }
+        // `sm_100a` is of this number alone. A driver that knows the device is one of CUDA 12.8 or later.
+        (Vendor::Cuda, (10, 0)) if context.libraries.tensors.is_some() && compiler >= TENSORS => {
+            Some(Arch::Sm100a)
         }
         (Vendor::Cuda, (8.., _)) => Some(Arch::Sm80),
         (Vendor::Cuda, (7, 5)) => Some(Arch::Sm75),

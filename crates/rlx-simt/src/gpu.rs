@@ -10,7 +10,6 @@ use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
 use rlx_gpu::{Buffer, GpuApi, MatrixUnits, Shared, Usage, locked};
 use rlx_ir::{Error, ErrorKind, Result};
-use rlx_tile::Arch;
 
 use crate::blas::{Handles, WORKSPACE};
 use crate::compile;
@@ -121,7 +120,7 @@ impl Gpu {
         let compiler = compile::version(&libraries).map_err(failed)?;
         let arch = compile::matrix_units(&context, (major, minor), compiler).map_err(failed)?;
         let architecture = match (vendor, arch) {
-            (Vendor::Cuda, Some(arch @ Arch::Sm90a)) => arch.name().to_owned(),
+            (Vendor::Cuda, Some(arch)) if arch.has_groups() => arch.name().to_owned(),
             (Vendor::Cuda, _) => format!("sm_{major}{minor}"),
             (Vendor::Hip, _) => format!("gfx{major}.{minor}"),
         };

@@ -30,7 +30,7 @@ pub const CUDA_MODELS: [Model; DEVICES] = [
     model(7, 5, Some(Arch::Sm75), 64),
     model(6, 1, None, 48),
     model(12, 0, Some(Arch::Sm80), 99),
-    model(10, 0, Some(Arch::Sm80), 227),
+    model(10, 0, Some(Arch::Sm100a), 227),
 ];
 /// gfx90a, gfx1100, gfx1200, gfx906, gfx942, gfx1151.
 pub const HIP_MODELS: [Model; DEVICES] = [

@@ -171,7 +171,7 @@ fn head<'s>(comments: &[Vec<&'s str>]) -> Compiled<(&'s str, Arch, DType)> {
     let &["program", name, "for", arch, dtype, "warps", _] = &program[..] else {
         return Err(format!("{program:?} begins no program"));
     };
-    let all = Arch::ALL.into_iter().chain([Arch::Sm90a]);
+    let all = Arch::ALL.into_iter().chain(Arch::OF_GROUPS);
     let arch = all.into_iter().find(|a| a.name() == arch).ok_or_else(|| format!("{arch:?}"))?;
     Ok((name, arch, dtype.parse().map_err(|_| format!("type {dtype:?}"))?))
 }

@@ -25,7 +25,7 @@ pub const MODELS: [(Device, usize, Option<&str>, bool); 12] = [
     (Device::Cuda, 2, Some("sm_75"), false),
     (Device::Cuda, 3, None, false),
     (Device::Cuda, 4, Some("sm_80"), true),
-    (Device::Cuda, 5, Some("sm_80"), true),
+    (Device::Cuda, 5, Some("sm_100a"), true),
     (Device::Rocm, 0, Some("gfx90a"), true),
     (Device::Rocm, 1, Some("gfx1100"), true),
     (Device::Rocm, 2, Some("gfx1200"), true),
@@ -114,21 +114,43 @@ fn a_layer_is_one_tile_program_where_there_are_units_for_its_type() {
     }
 }
 
-/// Blackwell has no `wgmma`: what it runs are programs of sm_80, compiled for its own number (the driver takes machine code of no other
-/// generation); they need nothing that `sm_100a` and `sm_120a` have besides.
+/// Blackwell has no `wgmma`: what its workstations run are programs of sm_80, compiled for their own number (the driver takes machine code of no other
+/// generation); they need nothing that `sm_120a` has besides.
 #[test]
 fn blackwell_runs_programs_of_sm_80_compiled_for_its_own_number() {
     let _alone = second_gpu();
-    for (ordinal, name) in [(4, "sm_120"), (5, "sm_100")] {
-        let backend = fake(Device::Cuda, ordinal);
-        let machine = backend.machine().unwrap();
-        assert!(machine.contains(&format!("({name}, matrix units of sm_80,")), "{machine}");
-        let (graph, options) = (wide(DType::F16, 256), CompileOptions::default());
-        let lir = module(&graph, &backend, &options);
-        let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
-        assert!(key.variants.iter().all(|v| v.starts_with("tiles.sm_80.") && !v.contains(".g")), "{key:?}");
-        assert_eq!(check(&graph, &rows(&graph, 150), &backend), 1);
-    }
+    let backend = fake(Device::Cuda, 4);
+    let machine = backend.machine().unwrap();
+    assert!(machine.contains("(sm_120, matrix units of sm_80,"), "{machine}");
+    let (graph, options) = (wide(DType::F16, 256), CompileOptions::default());
+    let lir = module(&graph, &backend, &options);
+    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    assert!(key.variants.iter().all(|v| v.starts_with("tiles.sm_80.") && !v.contains(".g")), "{key:?}");
+    assert_eq!(check(&graph, &rows(&graph, 150), &backend), 1);
+}
+
+/// Data centres' Blackwell multiplies into tensor memory what is large enough, and the rest by programs of sm_80, all compiled for `sm_100a`.
+#[test]
+fn blackwell_of_data_centres_multiplies_into_tensor_memory() {
+    let _alone = second_gpu();
+    let backend = fake(Device::Cuda, 5);
+    let machine = backend.machine().unwrap();
+    assert!(machine.contains("(sm_100a, matrix units of sm_100a,"), "{machine}");
+    let (graph, options) = (wide(DType::F16, 256), CompileOptions::default());
+    let lir = module(&graph, &backend, &options);
+    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    let (tensors, others): (Vec<&String>, Vec<_>) =
+        key.variants.iter().partition(|v| v.starts_with("tiles.sm_100a."));
+    assert_eq!(tensors.len(), 4, "{key:?}");
+    assert!(!others.is_empty() && others.iter().all(|v| v.starts_with("tiles.sm_80.")), "{key:?}");
+    assert_eq!(check(&graph, &rows(&graph, 150), &backend), 1);
+    // Enough tiles of 128 rows to keep a GPU busy are taken without tuning.
+    let large = parsed(
+        "%0 = Input {name=\"x\"} : [1800, 136] f16 %1 = Param {name=\"w\"} : [136, 520] f16 %2 = MatMul(%0, %1) : [1800, 520] f16 return %2",
+    );
+    let lir = module(&large, &backend, &options);
+    let schedules = schedules(&lir, &backend, &options);
+    assert!(schedules.iter().any(|s| s.starts_with("tiles.sm_100a.128x64x64.")), "{schedules:?}");
 }
 
 #[test]
@@ -162,7 +184,11 @@ fn a_run_of_few_rows_takes_small_tiles() {
         let (one, mut first) = (rows(&graph, 1), Vec::new());
         // Sizes come again: what was bound to them is kept.
         // The group level takes larger tiles where there are enough of them for a GPU.
-        let [few, many] = if units == Some("sm_90a") { [64, 64] } else { [16, 128] };
+        let [few, many] = match units {
+            Some("sm_90a") => [64, 64],
+            Some("sm_100a") => [16, 64],
+            _ => [16, 128],
+        };
         for (count, tile) in [(1, 16), (64, 64), (130, many), (20, few), (130, many), (1, 16)] {
             // One row, many times: neither the other rows nor the tiling changes a bit of it.
             let mut bindings = one.clone();
@@ -206,7 +232,7 @@ fn all_tilings_and_numerics_give_the_same_bits() {
         assert_eq!(key.variants[0], schedules(&lir, &backend, &strict)[0]);
         // More workgroup memory than a kernel may declare.
         let large = key.variants.iter().filter(|name| name.contains(".128x256x32.")).count();
-        let has_more = units.is_some_and(|units| matches!(units, "sm_80" | "sm_90a"));
+        let has_more = units.is_some_and(|units| matches!(units, "sm_80" | "sm_90a" | "sm_100a"));
         assert_eq!(large == 1, has_more, "{device} {ordinal}: {key:?}");
         // Six tiles of 64 × 128 for four units: teams have more than a turn.
         let turns = key.variants.iter().any(|name| name.ends_with(".64x128x64.g2.s8.t2"));

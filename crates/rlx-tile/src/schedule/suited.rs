@@ -24,7 +24,8 @@ pub fn instruction(arch: Arch, dtype: DType) -> Option<String> {
     let atom = Atom::of(arch, dtype).filter(|_| multiplies(arch, dtype))?;
     Some(match arch {
         Arch::Sm90a => format!("wgmma.mma_async.sync.aligned.m64nNk16.f32.{0}.{0}", atom.short()),
-        Arch::Sm100a => format!("tcgen05.mma.cta_group::1.kind::f16 of {}", atom.short()),
+        // Which of both types it is, its descriptor says.
+        Arch::Sm100a => "tcgen05.mma.cta_group::1.kind::f16".to_owned(),
         _ => atom.instruction(),
     })
 }

@@ -1,7 +1,7 @@
 //! Texts of programs read back, and what is found of a change in them.
 
 use super::*;
-use rlx_tile::schedule::{group_tilings, turn_tilings};
+use rlx_tile::schedule::{group_tilings, tensor_tilings, turn_tilings};
 
 /// The text of a matmul with a bias behind it.
 fn text(arch: Arch) -> String {
@@ -41,11 +41,12 @@ fn a_program_is_read_back() {
 
 #[test]
 fn a_program_of_the_group_level_is_read_back_and_every_line_counts() {
-    let all = group_tilings().into_iter().chain(turn_tilings());
-    for (tiling, transposed) in all.flat_map(|t| [(t, false), (t, true)]) {
+    let of_sm_90a = group_tilings().into_iter().chain(turn_tilings()).map(|t| (Arch::Sm90a, t));
+    let all = of_sm_90a.chain(tensor_tilings().into_iter().map(|t| (Arch::Sm100a, t)));
+    for ((arch, tiling), transposed) in all.flat_map(|t| [(t, false), (t, true)]) {
         let mut what = Matmul { batch: 2, ..Matmul::new(DType::BF16) };
         what.right.transposed = transposed;
-        let program = matmul(Arch::Sm90a, &what, &tiling).unwrap();
+        let program = matmul(arch, &what, &tiling).unwrap();
         every_line_counts(
             &program,
             &[("box [", "box [1"), ("blocks ", "blocks 1"), (".g", ".4x"), ("Map a1", "Map a2")],

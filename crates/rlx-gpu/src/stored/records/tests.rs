@@ -65,7 +65,7 @@ fn graphs(g: &mut Gen) -> Vec<Graph> {
     ]
 }
 
-const ARCHS: [Arch; 4] = [Arch::Sm75, Arch::Sm80, Arch::Sm90a, Arch::Gfx1100];
+const ARCHS: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Sm90a, Arch::Sm100a, Arch::Gfx1100];
 
 #[test]
 fn choices_come_back_as_they_were() {
