@@ -62,7 +62,8 @@ pub fn nvrtc(run: &Run) -> Outcome {
     let disassembler = rlx_testdata::NVDISASM.folder().unwrap_or_default();
     let mut outcome = run.check(check.env("RLX_NVRTC", &package).env("RLX_NVDISASM", disassembler));
     // As the runtime calls it; and what it makes of tile programs, on an emulator.
-    let targets = ["test", "--quiet", "--workspace", "--test", "simt", "--test", "ptx", "nvrtc_"];
+    let tests = ["--test", "simt", "--test", "ptx", "--test", "ptx_tensor"];
+    let targets = [&["test", "--quiet", "--workspace"][..], &tests, &["nvrtc_"]].concat();
     let mut own = cargo_command(&targets);
     outcome.add(run.tests(own.env("RLX_NVRTC", &package)));
     outcome
