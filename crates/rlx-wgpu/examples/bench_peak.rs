@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rlx_backend::{Backend, ExecutableGraph};
 use rlx_driver::Device;
+use rlx_gpu::block_on;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Result, Shape, Weight};
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::WgpuBackend;
@@ -89,24 +90,12 @@ struct Arithmetic {
     operations: f64,
 }
 
-/// The value of a future that needs no one to wake it.
-fn ready<T>(of: impl Future<Output = T>) -> T {
-    let mut of = std::pin::pin!(of);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    loop {
-        if let std::task::Poll::Ready(value) = of.as_mut().poll(&mut context) {
-            return value;
-        }
-        std::thread::yield_now();
-    }
-}
-
 impl Arithmetic {
     /// On the first Vulkan adapter that has the features; `None` where there is none.
     fn new(source: &'static str, features: wgpu::Features, operations: f64) -> Option<Arithmetic> {
         let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
         description.backends = wgpu::Backends::VULKAN;
-        let adapters = ready(wgpu::Instance::new(description).enumerate_adapters(wgpu::Backends::VULKAN));
+        let adapters = block_on(wgpu::Instance::new(description).enumerate_adapters(wgpu::Backends::VULKAN));
         let adapter = adapters.into_iter().find(|a| a.features().contains(features))?;
         let experimental = match features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
             // SAFETY: of what this allows, only cooperative matrices are used, by the one text above, whose loads and stores are whole within workgroup memory
@@ -120,7 +109,7 @@ impl Arithmetic {
             experimental_features: experimental,
             ..Default::default()
         };
-        let (device, queue) = ready(adapter.request_device(&description)).ok()?;
+        let (device, queue) = block_on(adapter.request_device(&description)).ok()?;
         let source = wgpu::ShaderSource::Wgsl(source.into());
         let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
