@@ -1,4 +1,4 @@
-//! The group level, for sm_90a and, with tensor memory ([`crate::tensor`]), for sm_100a: what a *producer* warp and *consumer* warp groups of 128 lanes do at the same time.
+//! The group level, for sm_90a and, with tensor memory ([`tensor`]), for sm_100a: what a *producer* warp and *consumer* warp groups of 128 lanes do at the same time.
 //!
 //! `wgmma` multiplies operands that are in workgroup memory, and tensor copies bring them there without a lane's registers. Both run on their own, beside
 //! the lanes that began them; who may go on is said by *barriers* in memory (`mbarrier`), each of which counts arrivals and bytes. A program of
@@ -33,14 +33,15 @@
 //! is copied nor what is multiplied meets in a bank. An operand that is stored along its depth is one block of as many such rows as the tile has. A right
 //! operand stored as depth × columns is blocks of 64 rows of the depth, each with 64 columns, one copy each; `wgmma` is told that it is transposed.
 
+pub mod tensor;
+
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 
 use crate::forms;
-use crate::ir::{Below, Counter, Fragment, Index, Program, Size, Stmt};
+use crate::ir::{Below, Counter, Fragment, Index, Program, Size, Stmt, View};
 use crate::layout::{CHUNK, Swizzle};
-use crate::tensor::{AccumulatorDecl, Tensor};
-use crate::tensor_map::{Map, MapDecl};
+use tensor::{AccumulatorDecl, Tensor};
 
 /// Lanes of a warp group.
 pub const GROUP: u32 = 128;
@@ -59,6 +60,21 @@ pub const ROW: u32 = 64;
 pub const ROW_BYTES: u32 = 2 * ROW;
 /// What each stage of a tile begins at a multiple of, in bytes: 8 rows, after which the swizzle repeats.
 pub const STAGE_ALIGN: u32 = 8 * ROW_BYTES;
+
+/// A [tensor map](crate::tensor_map), by its number in a program's maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Map(pub u32);
+
+/// Boxes of a view, which a map is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapDecl {
+    /// The view: of 16-bit elements, 8 of which are accessed at once.
+    pub view: View,
+    /// Rows of a box, at most 256.
+    pub rows: u32,
+    /// Columns of a box: 64, the 128 bytes that are swizzled.
+    pub cols: u32,
+}
 
 /// A tile of the group level in workgroup memory, by its number in [`Decls::tiles`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -18,7 +18,7 @@
 //! - [`window`]: views of what a convolution's window slides over.
 //! - [`schedule`]: families of programs (matmul, convolution and attention), and steps of LIR as such, whole or in parts of long sums.
 //! - [`group`]: what sm_90a has above warps: tensor copies, barriers in memory, `wgmma`.
-//! - [`tensor`]: sums in the tensor memory of sm_100a, by `tcgen05`.
+//! - [`group::tensor`]: sums in the tensor memory of sm_100a, by `tcgen05`.
 //! - [`tensor_map`]: what its copies are told of the views that they copy from.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`stored`]: programs as bytes, and back.
@@ -54,7 +54,6 @@ pub mod render;
 mod scalar;
 pub mod schedule;
 pub mod stored;
-pub mod tensor;
 pub mod tensor_map;
 mod text;
 pub mod verify;

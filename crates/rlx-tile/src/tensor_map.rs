@@ -23,30 +23,15 @@
 //! ```
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::group::ROW;
+pub use crate::group::{Map, MapDecl};
 use crate::ir::{Program, Size, View, ViewDecl};
 use crate::layout::CHUNK_BYTES;
 use crate::window::{Slide, Window};
 
-/// A tensor map, by its number in a program's maps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Map(pub u32);
-
 /// Dimensions that a map may have: two of the view, and the batch's.
 pub const MOST_DIMS: usize = 5;
-
-/// Boxes of a view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MapDecl {
-    /// The view: of 16-bit elements, 8 of which are accessed at once.
-    pub view: View,
-    /// Rows of a box, at most 256.
-    pub rows: u32,
-    /// Columns of a box: 64, the 128 bytes that are swizzled.
-    pub cols: u32,
-}
 
 /// A map with its numbers: what `cuTensorMapEncodeTiled` is told, with a swizzle of 128 bytes and zeros beyond the sizes.
 #[derive(Debug, Clone, PartialEq, Eq)]

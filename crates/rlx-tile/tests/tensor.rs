@@ -8,10 +8,10 @@ use common::tensors;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, ErrorKind};
 use rlx_tile::Arch;
+use rlx_tile::group::tensor::{Accumulator, AccumulatorDecl, Tensor};
 use rlx_tile::group::{Barrier, Group, GroupTileDecl, Registers};
 use rlx_tile::ir::{Coord, Counter, Index, Program, Size, Stmt};
 use rlx_tile::schedule::{Matmul, Operand, Tiling, matmul, matmul_tensors, tensor_tilings};
-use rlx_tile::tensor::{Accumulator, AccumulatorDecl, Tensor};
 use rlx_tile::verify::{Rule, verify};
 
 const CASES: u64 = 500;

@@ -8,10 +8,10 @@ use super::fragments::number;
 use super::groups::Shared;
 use super::places::Place;
 use super::shared::{Chunk, Step};
+use crate::group::tensor::{Accumulator, LANES, Tensor, WARP_LANES};
 use crate::group::{Barrier, DEPTH, GroupTile, ROW};
 use crate::ir::{Fragment, Index, Size};
 use crate::layout::CHUNK;
-use crate::tensor::{Accumulator, LANES, Tensor, WARP_LANES};
 
 /// An accumulator.
 pub(super) struct Sums {

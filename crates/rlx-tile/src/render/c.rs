@@ -27,9 +27,9 @@ use rlx_ir::Result;
 use rlx_kernel::ir::{Access, Buffer};
 
 use crate::atom::Loading;
+use crate::group::tensor::Tensor;
 use crate::group::{GROUP, GROUP_WARPS, Group};
 use crate::ir::{Fragment, Program, Role, Size, Stmt, ViewDecl};
-use crate::tensor::Tensor;
 use body::Body;
 use language::{Language, element};
 

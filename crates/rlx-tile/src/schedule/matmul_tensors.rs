@@ -9,9 +9,9 @@ use super::matmul::{K, Matmul};
 use super::matmul_groups::{EMPTY, FULL, LEFT, RIGHT, TAKEN, declared, producer, supported, unsupported};
 use super::tilings::Tiling;
 use crate::atom::Arch;
+use crate::group::tensor::{Accumulator, AccumulatorDecl, LANES, MOST_COLUMNS, Tensor, WARP_LANES};
 use crate::group::{Barrier, BarrierDecl, GROUP_WARPS, Group, ROW, WARP_ROWS};
 use crate::ir::{Coord, Counter, Fragment, FragmentDecl, Index, Program, Role, Size, Stmt};
-use crate::tensor::{Accumulator, AccumulatorDecl, LANES, MOST_COLUMNS, Tensor, WARP_LANES};
 
 /// Tilings of sm_100a, for large results first; `warps` are those of the consumers. The last one is not among those that suit sizes: it has the fewest bytes to copy for each
 /// multiplication, and is for tuning. None was measured on hardware.

@@ -7,7 +7,7 @@ use super::matmul_tensors::tensor_tilings;
 use super::tilings::{Tiling, computed_tilings, large_tilings, tilings};
 use crate::atom::{Arch, Atom};
 use crate::group::GROUP_ROWS;
-use crate::tensor::LANES;
+use crate::group::tensor::LANES;
 
 /// The tiling that a program of warps takes for a matmul of these rows and columns where nothing was tuned, as it is where operands are computed.
 pub fn suited_tiling(arch: Arch, size: (Extent, Extent)) -> Option<Tiling> {

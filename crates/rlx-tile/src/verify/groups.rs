@@ -6,12 +6,12 @@ use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
 use crate::atom::Arch;
+use crate::group::tensor::Tensor;
 use crate::group::{
     Barrier, GROUP_ROWS, GROUP_WARPS, Group, GroupTile, GroupTileDecl, ROW, Staggered, WARP_ROWS,
 };
 use crate::ir::{Counter, Index, Role, Size, Stmt};
 use crate::layout::CHUNK;
-use crate::tensor::Tensor;
 use crate::tensor_map::{MOST_DIMS, Map, MapDecl};
 
 /// What barriers count in one iteration: arrivals, bytes that are expected, bytes that are copied.

@@ -2,9 +2,9 @@
 
 use super::groups::{Counted, has_columns};
 use super::{Checked, Rule, Verifier, must};
+use crate::group::tensor::{Accumulator, AccumulatorDecl, LANES, MOST_COLUMNS, Tensor, WARP_LANES};
 use crate::group::{GROUP_WARPS, WARP_ROWS};
 use crate::ir::Role;
-use crate::tensor::{Accumulator, AccumulatorDecl, LANES, MOST_COLUMNS, Tensor, WARP_LANES};
 
 /// Warp groups of consumers at most.
 const MOST_GROUPS: u32 = 7;

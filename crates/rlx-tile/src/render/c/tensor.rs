@@ -11,9 +11,9 @@ use rlx_ir::DType;
 
 use super::body::{Body, index};
 use super::size;
+use crate::group::tensor::{Accumulator, LANES, Tensor, WARP_LANES};
 use crate::group::{Group, ROW, STAGE_ALIGN};
 use crate::ir::{Program, Stmt};
-use crate::tensor::{Accumulator, LANES, Tensor, WARP_LANES};
 
 const FUNCTIONS: &str = r#"template <int N> __device__ __forceinline__ void tensor_allocate(u32* to) {
   asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" :: "r"(shared_address(to)), "n"(N) : "memory");

@@ -1,6 +1,6 @@
 //! Tensor memory, of sm_100a: where `tcgen05` keeps sums, beside the registers of all lanes.
 //!
-//! Programs of this kind are those of the [group level](crate::group) with a third role. The *multiplier* is one lane: it begins to multiply what the producer
+//! Programs of this kind are those of the [group level](super) with a third role. The *multiplier* is one lane: it begins to multiply what the producer
 //! has copied, and sums are in *accumulators* of tensor memory. Consumers are not asked until those are complete; then they load them into fragments and store.
 //!
 //! ```text
