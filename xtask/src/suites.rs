@@ -210,15 +210,20 @@ pub const SUITES: &[Suite] = &[
             What::Gpu { all: false },
         )
     },
-    suite(
-        "matrices",
-        "programs on cooperative matrices, by wgpu's back end that does nothing",
-        120,
-        What::Tests {
-            args: &["test", "--quiet", "--package", "rlx-wgpu", "--features", "noop", "--test", "matrices"],
-            env: &[],
-        },
-    ),
+    Suite {
+        // It builds wgpu with the back end that does nothing, which takes minutes.
+        heavy: true,
+        covers: &["crates/rlx-tile", "crates/rlx-gpu", "crates/rlx-wgpu"],
+        ..suite(
+            "matrices",
+            "programs on cooperative matrices, by wgpu's back end that does nothing",
+            600,
+            What::Tests {
+                args: &["test", "--quiet", "--package", "rlx-wgpu", "--features", "noop", "--test", "matrices"],
+                env: &[],
+            },
+        )
+    },
     Suite {
         heavy: true,
         needs: &[&MINILM, &ONNX_CASES],
