@@ -219,7 +219,16 @@ pub const SUITES: &[Suite] = &[
             "programs on cooperative matrices, by wgpu's back end that does nothing",
             600,
             What::Tests {
-                args: &["test", "--quiet", "--package", "rlx-wgpu", "--features", "noop", "--test", "matrices"],
+                args: &[
+                    "test",
+                    "--quiet",
+                    "--package",
+                    "rlx-wgpu",
+                    "--features",
+                    "noop",
+                    "--test",
+                    "matrices",
+                ],
                 env: &[],
             },
         )
