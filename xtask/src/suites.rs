@@ -105,7 +105,7 @@ pub const DEVICE_FEATURES: &str =
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that no one claims runs with `unit`.
 pub const SUITES: &[Suite] = &[
-    suite("fmt", "formatting", 15, What::Cargo { args: &["fmt", "--all", "--check"], env: &[] }),
+    suite("fmt", "formatting", 10, What::Cargo { args: &["fmt", "--all", "--check"], env: &[] }),
     suite(
         "build",
         "libraries, the command and tests compile",
@@ -119,7 +119,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "clippy",
         "lints, warnings are errors",
-        170,
+        130,
         What::Cargo {
             // With the devices' features: what is built only without them is little.
             args: &[
@@ -139,13 +139,13 @@ pub const SUITES: &[Suite] = &[
     suite(
         "small-build",
         "the library compiles without what only the command needs, as in a browser",
-        60,
+        35,
         What::Cargo { args: &["check", "--package", "rlx", "--no-default-features", "--quiet"], env: &[] },
     ),
     suite(
         "doc",
         "documentation builds, warnings are errors",
-        70,
+        60,
         What::Cargo {
             args: &["doc", "--workspace", "--no-deps", "--quiet"],
             env: &[("RUSTDOCFLAGS", "-D warnings")],
@@ -154,32 +154,32 @@ pub const SUITES: &[Suite] = &[
     suite(
         "crates",
         "external crates of the library",
-        20,
+        10,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("structure", "no new cycles of modules, no device above its lines", 20, What::Structure),
-    suite("unit", "unit and text-form tests", 220, What::Unit),
-    suite("doctest", "documentation examples", 40, What::DocTests),
+    suite("structure", "no new cycles of modules, no device above its lines", 15, What::Structure),
+    suite("unit", "unit and text-form tests", 430, What::Unit),
+    suite("doctest", "documentation examples", 30, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
-        ..suite("onnx-node", "the ONNX backend's node cases", 20, What::Targets(&["node_suite*"]))
+        ..suite("onnx-node", "the ONNX backend's node cases", 10, What::Targets(&["node_suite*"]))
     },
     Suite {
         needs: &[&MINILM],
         ..suite(
             "goldens",
             "whole models against committed outputs",
-            40,
+            30,
             What::Targets(&["goldens*", "quantized", "domain_ops", "default_ops"]),
         )
     },
     suite(
         "random",
         "random graphs against the oracle",
-        70,
+        45,
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
-    suite("contract", "the public contract", 30, What::Targets(&["contract*"])),
+    suite("contract", "the public contract", 15, What::Targets(&["contract*"])),
     suite("python", "the Python package", 40, What::Python { wheel: false }),
     Suite {
         heavy: true,
@@ -206,7 +206,7 @@ pub const SUITES: &[Suite] = &[
         ..suite(
             "gpu",
             "Vulkan and OpenGL, on software where there is no GPU; CUDA and ROCm, on a fake driver",
-            320,
+            370,
             What::Gpu { all: false },
         )
     },
@@ -250,13 +250,13 @@ pub const SUITES: &[Suite] = &[
         covers: &["crates/rlx-mlx", "crates/rlx-backend/src/whole_graph"],
         ..suite("mlx", "MLX by its shim, on the CPU on Linux", 1200, What::Mlx)
     },
-    suite("model-ui", "models that do not fit say why", 80, What::Targets(&["model_ui"])),
-    suite("toy-op", "an op is one file and one line", 130, What::ToyOp),
-    suite("bad-input", "damaged model files", 30, What::Targets(&["bad_input*"])),
+    suite("model-ui", "models that do not fit say why", 50, What::Targets(&["model_ui"])),
+    suite("toy-op", "an op is one file and one line", 115, What::ToyOp),
+    suite("bad-input", "damaged model files", 15, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        120,
+        75,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],

@@ -33,7 +33,7 @@ pub enum Arch {
     Sm80,
     /// Hopper: what Ampere has, and the group level ([`crate::group`]).
     Sm90a,
-    /// Blackwell of data centres: what Ampere has, and the group level with tensor memory ([`crate::tensor`]).
+    /// Blackwell of data centres: what Ampere has, and the group level with tensor memory ([`crate::group::tensor`]).
     Sm100a,
     /// CDNA 2 and 3 (gfx90a, gfx942): MFMA, warps of 64 lanes.
     Gfx90a,

@@ -397,7 +397,7 @@ pub enum Stmt {
         #[serde(with = "forms::block")]
         body: Vec<Stmt>,
     },
-    /// A producer warp, one that multiplies where the consumers do not ([`crate::tensor`]), and all other warps run lists of their own at the same time; see
+    /// A producer warp, one that multiplies where the consumers do not ([`crate::group::tensor`]), and all other warps run lists of their own at the same time; see
     /// [`crate::group`].
     Roles {
         /// What lane 0 of the producer does.
