@@ -16,7 +16,7 @@ use common::attention_parts::Divided;
 use common::convs::ConvCase;
 use common::groups;
 use common::prologue::PrologueCase;
-use emulated::{committed, compare, compare_in, compiled};
+use emulated::{committed, compare, compare_in, compiled, fault};
 use rlx_ir::DType;
 use rlx_ir::ops::MaskKind;
 use rlx_ir::testing::{AttentionShape, Gen};
@@ -412,20 +412,6 @@ fn committed_ptx_for_sm_90a_means_what_is_interpreted() {
 fn what_is_missing_in_ptx_for_sm_90a_is_found() {
     let (case, program, path) = small_groups();
     let ptx = std::fs::read_to_string(path).unwrap();
-    // Puts other text in place of the lines that have a name, of the one of this number, or of all.
-    let fault = |name: &str, which: Option<usize>, instead: &str| {
-        let mut n = 0;
-        let lines = ptx.lines().map(|line| {
-            let here = line.contains(name);
-            n += usize::from(here);
-            if here && which.is_none_or(|which| n == which + 1) { instead } else { line }
-        });
-        let changed = lines.collect::<Vec<_>>().join("\n");
-        assert!(n > which.unwrap_or(0), "{name} is there");
-        let caught = std::panic::catch_unwind(|| check(&case, &program, &changed));
-        let panic = caught.expect_err("the emulator finds it");
-        panic.downcast_ref::<String>().cloned().unwrap_or_default()
-    };
     for (name, which, instead, found) in [
         ("bar.sync", None, "", "a race: thread 0 makes the barrier"),
         ("fence.mbarrier_init", None, "", "without a fence behind mbarrier.init"),
@@ -441,7 +427,7 @@ fn what_is_missing_in_ptx_for_sm_90a_is_found() {
         ("wgmma.wait_group", None, "", "may still read"),
         ("wgmma.mma_async", None, "", "differs"),
     ] {
-        let e = fault(name, which, instead);
+        let e = fault(&ptx, (name, which, instead), |changed| check(&case, &program, changed));
         assert!(e.contains(found), "{name} {which:?}: {e}");
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use common::convs::ConvCase;
 use common::{Case, tensors};
-use emulated::{committed, compare, compiled};
+use emulated::{committed, compare, compiled, fault};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_tile::render::source;
@@ -74,19 +74,8 @@ fn committed_ptx_for_sm_100a_means_what_is_interpreted() {
 fn what_is_missing_in_ptx_for_sm_100a_is_found() {
     let (case, program, path) = small();
     let ptx = std::fs::read_to_string(path).unwrap();
-    // Puts other text in place of the line of this number of those that have a name.
     let fault = |name: &str, which: usize, instead: &str| {
-        let mut n = 0;
-        let lines = ptx.lines().map(|line| {
-            let here = line.contains(name);
-            n += usize::from(here);
-            if here && n == which + 1 { instead } else { line }
-        });
-        let changed = lines.collect::<Vec<_>>().join("\n");
-        assert!(n > which, "{name} {which} is there");
-        let caught = std::panic::catch_unwind(|| check(&case, &program, &changed));
-        let panic = caught.expect_err(&format!("the emulator finds {name} {which}"));
-        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+        fault(&ptx, (name, Some(which), instead), |changed| check(&case, &program, changed))
     };
     let all = |name: &str| ptx.lines().filter(|line| line.contains(name)).count();
     let known = [

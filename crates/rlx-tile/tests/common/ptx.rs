@@ -83,3 +83,19 @@ pub fn committed(arch: Arch, program: &Program, path: &Path) -> String {
     }
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
+
+/// What the emulator says of a text in which other text stands in place of the lines that have a name: the one of this number, or all.
+#[allow(dead_code, reason = "not every test that has this module damages texts")]
+pub fn fault(ptx: &str, (name, which, instead): (&str, Option<usize>, &str), check: impl Fn(&str)) -> String {
+    let mut n = 0;
+    let lines = ptx.lines().map(|line| {
+        let here = line.contains(name);
+        n += usize::from(here);
+        if here && which.is_none_or(|which| n == which + 1) { instead } else { line }
+    });
+    let changed = lines.collect::<Vec<_>>().join("\n");
+    assert!(n > which.unwrap_or(0), "{name} {which:?} is there");
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&changed)));
+    let panic = caught.expect_err(&format!("the emulator finds {name} {which:?}"));
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
