@@ -288,15 +288,8 @@ fn committed_ptx_of_attention_by_groups_means_what_is_interpreted() {
 fn what_is_missing_in_ptx_of_attention_by_groups_is_found() {
     let (case, program, path) = small_attention_groups();
     let ptx = std::fs::read_to_string(path).unwrap();
-    // Leaves out the line of this number of those that have a name.
     let fault = |name: &str, which: usize| {
-        let lines: Vec<&str> = ptx.lines().collect();
-        let all = lines.iter().enumerate().filter(|(_, line)| line.contains(name));
-        let at = all.map(|(at, _)| at).nth(which).unwrap_or_else(|| panic!("{name} {which} is not there"));
-        let changed = [&lines[..at], &lines[at + 1..]].concat().join("\n");
-        let caught = std::panic::catch_unwind(|| check_attention(&case, &program, &changed));
-        let panic = caught.expect_err("the emulator finds it");
-        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+        fault(&ptx, (name, Some(which), ""), |changed| check_attention(&case, &program, changed))
     };
     // Of the first half of an iteration, of two halves, and of the last one.
     for (name, which, found) in [
@@ -477,17 +470,7 @@ fn what_is_missing_in_ptx_of_several_tiles_is_found() {
     let (case, program, path) = small_turns();
     let ptx = std::fs::read_to_string(path).unwrap();
     let fault = |name: &str, which: usize, instead: &str| {
-        let mut n = 0;
-        let lines = ptx.lines().map(|line| {
-            let here = line.contains(name);
-            n += usize::from(here);
-            if here && n == which + 1 { instead } else { line }
-        });
-        let changed = lines.collect::<Vec<_>>().join("\n");
-        assert!(n > which, "{name} {which} is there");
-        let caught = std::panic::catch_unwind(|| check_in(&case, (&program, 1), &changed));
-        let panic = caught.expect_err("the emulator finds it");
-        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+        fault(&ptx, (name, Some(which), instead), |changed| check_in(&case, (&program, 1), changed))
     };
     for (name, which, instead, found) in [
         // The producer does not wait until a stage is no longer read, a team not for its turn, nor until a stage is filled.
