@@ -107,6 +107,19 @@ fn transposes_of_few_rows_that_threads_share() {
 }
 
 #[test]
+fn columns_whose_lines_threads_share() {
+    let g = &mut Gen::new(16);
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for dims in [vec![1, 7, 7, 1152], vec![1, 14, 14, 240], vec![3, 28, 28, 72], vec![1, 112, 112, 8]] {
+            for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min] {
+                let x = value(g, dtype, &dims);
+                one("columns of an image", Op::Reduce { op, axes: vec![1, 2], keep_dim: true }, &[x]);
+            }
+        }
+    }
+}
+
+#[test]
 fn transposes_of_views_with_gaps_and_backwards() {
     let g = &mut Gen::new(2);
     for dtype in SIZES {

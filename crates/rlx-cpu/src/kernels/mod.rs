@@ -307,7 +307,12 @@ impl RunCx<'_, '_> {
     /// thread; where that makes so few tasks that some threads would have noticeably more to do than others, pieces are shorter, a
     /// multiple of `grain`, of which `most` is one. Results must not depend on where pieces begin.
     pub(crate) fn share(&self, worth: bool, rows: usize, n: usize, most: usize, grain: usize) -> usize {
-        share_of(if worth { self.pool.threads() } else { 1 }, rows, n, most, grain)
+        share_of(self.threads(worth), rows, n, most, grain)
+    }
+
+    /// How many threads work on a step.
+    pub(crate) fn threads(&self, worth: bool) -> usize {
+        if worth { self.pool.threads() } else { 1 }
     }
 
     /// Runs `f` over `0..tasks`, in contiguous ranges on all threads when the step is worth it. `f` also

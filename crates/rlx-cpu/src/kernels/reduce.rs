@@ -103,7 +103,8 @@ impl Reduce {
         let fast = self.as_rows().or(self.as_columns()).is_some();
         let nanos = x.layout.elements() as f64 * if fast { 0.06 } else { 0.7 };
         self.worth = nanos > WORTH_NANOS;
-        let partial = self.pieces().map_or(0, |pieces| self.kept[0].elements() * pieces);
+        let pieces = self.pieces().or(self.stretches());
+        let partial = pieces.map_or(0, |pieces| self.kept[0].elements() * pieces);
         Ok(Needs { shared_scratch: partial * size_of::<f32>(), ..Needs::time(nanos) })
     }
 }
@@ -122,6 +123,12 @@ impl StepKernel for Reduce {
             }
             if let Some(how) = self.as_rows() {
                 packed_type!(self.dtype, T => self.rows::<T>(cx, how), _ => {});
+                return Ok(());
+            }
+            if let (Some(how), Some(stretches)) = (self.as_columns(), self.stretches())
+                && cx.threads(self.worth) > 1
+            {
+                packed_type!(self.dtype, T => self.columns_in_stretches::<T>(cx, how, stretches), _ => {});
                 return Ok(());
             }
             if let Some(how) = self.as_columns() {
@@ -177,11 +184,10 @@ impl Reduce {
     /// As [`StepKernel::run`]; the operands must be of `T`.
     unsafe fn columns<T: Packed>(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
         let [y, x] = self.kept;
-        let (lines, step) = (self.reduced.elements(), self.reduced.strides()[0]);
-        let width = y.dims()[y.rank() - 1];
-        let rows = y.elements().checked_div(width).unwrap_or(0);
         let (from, to, isa) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to), cx.isa);
-        let all = Columns { x: from.get().cast_const(), step, lines, columns: width };
+        let all = self.all_columns(from.get().cast_const());
+        let width = all.columns;
+        let rows = y.elements().checked_div(width).unwrap_or(0);
         let most = cx.share(self.worth, rows, width, all.together(), LANES);
         let blocks = width.div_ceil(most);
         cx.parallel(self.worth, rows * blocks, &|range, _| {
@@ -189,11 +195,61 @@ impl Reduce {
                 let (row, start) = (unit / blocks, unit % blocks * most);
                 let x = from.get().wrapping_offset(x.outer_at(row)).wrapping_add(start).cast_const();
                 let out = to.get().wrapping_offset(y.outer_at(row)).wrapping_add(start);
-                let columns = Columns { x, step, lines, columns: most.min(width - start) };
+                let columns = Columns { x, columns: most.min(width - start), ..all };
                 // SAFETY: the views are within their buffers; each result is written once.
                 unsafe { rows::reduce_columns(isa, how, columns, out) };
             }
         });
+    }
+
+    /// The columns of one image, or of several whose pixels are lines.
+    fn all_columns<T>(&self, x: *const T) -> Columns<T> {
+        let y = &self.kept[0];
+        let columns = y.dims().last().copied().unwrap_or(0);
+        Columns { x, step: self.reduced.strides()[0], lines: self.reduced.elements(), columns }
+    }
+
+    /// How many stretches of lines the columns have, where threads divide lines: a thread has the same ones that it has in the step before,
+    /// which wrote them.
+    fn stretches(&self) -> Option<usize> {
+        self.as_columns()?;
+        let all = self.all_columns(std::ptr::null::<f32>());
+        let rows = self.kept[0].elements().checked_div(all.columns).unwrap_or(0);
+        (self.worth && rows < MANY_ROWS && all.stretches() > 1).then_some(all.stretches())
+    }
+
+    /// As [`Reduce::columns`], with the same bits: the stretches of all columns, and then what those gave.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`, and the shared scratch have room for a number of each stretch and column.
+    unsafe fn columns_in_stretches<T: Packed>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        how: Reduction,
+        stretches: usize,
+    ) {
+        let ([y, x], isa) = (self.kept, cx.isa);
+        let (from, to) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to));
+        let all = self.all_columns(from.get().cast_const());
+        let (width, lines) = (all.columns, all.lines);
+        let rows = y.elements().checked_div(width).unwrap_or(0);
+        let partial = Shared::new(cx.shared_scratch.cast::<f32>());
+        cx.parallel(self.worth, rows * stretches, &|range, _| {
+            for unit in range {
+                let (row, stretch) = (unit / stretches, unit % stretches);
+                let x = from.get().wrapping_offset(x.outer_at(row)).cast_const();
+                let out = partial.get().wrapping_add(unit * width);
+                // SAFETY: the views are within their buffers; each number of the scratch is written once.
+                unsafe { rows::reduce_stretch(isa, how, Columns { x, ..all }, stretch, out) };
+            }
+        });
+        for row in 0..rows {
+            let x = partial.get().wrapping_add(row * stretches * width).cast_const();
+            let partial = Columns { x, step: width as isize, lines: stretches, columns: width };
+            let out = to.get().wrapping_offset(y.outer_at(row));
+            // SAFETY: all stretches were written, and the results are the row's own.
+            unsafe { rows::join_stretches(isa, how, partial, lines, out) };
+        }
     }
 
     /// # Safety

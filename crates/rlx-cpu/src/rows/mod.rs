@@ -24,5 +24,6 @@ pub use gates::{GateRow, Gates, gate_row};
 pub use norm::{GroupNorm, Norm, normalize, normalize_groups};
 pub use online::{Piece, RowState, Sums, divide, weigh};
 pub use reduce::{Columns, Reduction, Rows, extremes, reduce, reduce_columns, reduce_rows};
+pub(crate) use reduce::{join_stretches, reduce_stretch};
 pub use short::softmax_rows;
 pub use softmax::{COLUMNS, Softmax, SoftmaxColumns, softmax, softmax_columns, softmax_in_place};

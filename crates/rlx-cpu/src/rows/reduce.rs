@@ -270,6 +270,10 @@ const WIDE: usize = 8;
 /// Lines after which the partial results are put aside: sums of many lines stay as exact as a tree's.
 pub(super) const STRETCH: usize = 128;
 
+/// Stretches that the lines of a small image are divided into, so that threads have some each, and lines from which on they are.
+const STRETCHES: usize = 4;
+const DIVIDED: usize = 32;
+
 /// Lines that are read beside each other where they are far apart ([`Columns::are_far`]).
 const BESIDE: usize = 4;
 
@@ -301,6 +305,16 @@ impl<T> Columns<T> {
     pub(crate) fn together(&self) -> usize {
         if self.are_far() { CHUNK } else { WIDE * LANES }
     }
+
+    /// Lines of a stretch, which depend on the number of lines alone.
+    fn stretch(&self) -> usize {
+        if self.lines < DIVIDED { STRETCH } else { self.lines.div_ceil(STRETCHES).min(STRETCH) }
+    }
+
+    /// How many stretches there are.
+    pub(crate) fn stretches(&self) -> usize {
+        self.lines.div_ceil(self.stretch())
+    }
 }
 
 /// Reduces each column to one element of `out`: in stretches of lines, whose results are joined in order.
@@ -308,16 +322,55 @@ impl<T> Columns<T> {
 /// # Safety
 /// Every element of the columns must be readable, and `out` writable for as many as there are columns.
 pub unsafe fn reduce_columns<T: Packed>(isa: Isa, how: Reduction, columns: Columns<T>, out: *mut T) {
-    T::run(isa, ReduceColumns { columns, how, out });
+    T::run(isa, ReduceColumns { columns, how, stretch: columns.stretch(), count: columns.lines, out });
 }
 
-struct ReduceColumns<T> {
+/// The partial result of the lines of one stretch, for [`join_stretches`].
+///
+/// # Safety
+/// The elements of these lines must be readable, and `out` writable for as many as there are columns.
+pub(crate) unsafe fn reduce_stretch<T: Packed>(
+    isa: Isa,
+    how: Reduction,
+    columns: Columns<T>,
+    stretch: usize,
+    out: *mut f32,
+) {
+    let (length, how) = (columns.stretch(), if how == Reduction::Mean { Reduction::Sum } else { how });
+    let (first, x) =
+        (stretch * length, columns.x.wrapping_offset((stretch * length) as isize * columns.step));
+    let lines = length.min(columns.lines - first);
+    let columns = Columns { x, lines, ..columns };
+    T::run(isa, ReduceColumns { columns, how, stretch: length, count: lines, out });
+}
+
+/// What [`reduce_columns`] gives, of the partial results of all stretches of `lines` lines, with the same bits.
+///
+/// # Safety
+/// As of [`reduce_columns`].
+pub(crate) unsafe fn join_stretches<T: Packed>(
+    isa: Isa,
+    how: Reduction,
+    partial: Columns,
+    lines: usize,
+    out: *mut T,
+) {
+    let how = if how == Reduction::SumOfSquares { Reduction::Sum } else { how };
+    T::run(isa, ReduceColumns { columns: partial, how, stretch: partial.lines, count: lines, out });
+}
+
+/// Columns of `T` that become elements of `O`.
+struct ReduceColumns<T, O> {
     columns: Columns<T>,
     how: Reduction,
-    out: *mut T,
+    /// Lines of a stretch.
+    stretch: usize,
+    /// What the sum of a mean is divided by.
+    count: usize,
+    out: *mut O,
 }
 
-impl<T: Packed> Kernel for ReduceColumns<T> {
+impl<T: Packed, O: Packed> Kernel for ReduceColumns<T, O> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -336,10 +389,10 @@ impl<T: Packed> Kernel for ReduceColumns<T> {
             // SAFETY: `reduce_columns` was promised the memory; first + width ≤ columns.
             unsafe {
                 if width == WIDE * LANES {
-                    block::<S, T, WIDE>(s, &self, first, LANES);
+                    block::<S, T, O, WIDE>(s, &self, first, LANES);
                 } else {
                     for at in (0..width).step_by(LANES) {
-                        block::<S, T, 1>(s, &self, first + at, (width - at).min(LANES));
+                        block::<S, T, O, 1>(s, &self, first + at, (width - at).min(LANES));
                     }
                 }
             }
@@ -354,7 +407,12 @@ impl<T: Packed> Kernel for ReduceColumns<T> {
 /// # Safety
 /// As [`reduce_columns`]; the vectors must be within the columns.
 #[inline(always)]
-unsafe fn far_block<S: Simd, T: Packed>(s: S, r: &ReduceColumns<T>, first: usize, width: usize) {
+unsafe fn far_block<S: Simd, T: Packed, O: Packed>(
+    s: S,
+    r: &ReduceColumns<T, O>,
+    first: usize,
+    width: usize,
+) {
     let c = &r.columns;
     let start = s.splat(r.how.start());
     let mut buffers = MaybeUninit::<[[f32; CHUNK]; 2]>::uninit();
@@ -365,8 +423,8 @@ unsafe fn far_block<S: Simd, T: Packed>(s: S, r: &ReduceColumns<T>, first: usize
         for v in (0..width).step_by(LANES) {
             s.store(total.add(v), start);
         }
-        for stretch in (0..c.lines).step_by(STRETCH) {
-            let end = c.lines.min(stretch + STRETCH);
+        for stretch in (0..c.lines).step_by(r.stretch) {
+            let end = c.lines.min(stretch + r.stretch);
             let mut line = stretch;
             while line < end {
                 let count = (end - line).min(BESIDE);
@@ -389,13 +447,13 @@ unsafe fn far_block<S: Simd, T: Packed>(s: S, r: &ReduceColumns<T>, first: usize
                 line += count;
             }
             for v in (0..width).step_by(LANES) {
-                let sum = join_stretches(s, r.how, s.load(acc.add(v)), s.load(total.add(v)));
+                let sum = join_partial(s, r.how, s.load(acc.add(v)), s.load(total.add(v)));
                 s.store(total.add(v), sum);
             }
         }
         for v in (0..width).step_by(LANES) {
-            let y = finished(s, r.how, s.load(total.add(v)), c.lines);
-            T::store(s, r.out.wrapping_add(first + v), LANES, y);
+            let y = finished(s, r.how, s.load(total.add(v)), r.count);
+            O::store(s, r.out.wrapping_add(first + v), LANES, y);
         }
     }
 }
@@ -405,14 +463,19 @@ unsafe fn far_block<S: Simd, T: Packed>(s: S, r: &ReduceColumns<T>, first: usize
 /// # Safety
 /// As [`reduce_columns`]; the vectors must be within the columns.
 #[inline(always)]
-unsafe fn block<S: Simd, T: Packed, const V: usize>(s: S, r: &ReduceColumns<T>, first: usize, lanes: usize) {
+unsafe fn block<S: Simd, T: Packed, O: Packed, const V: usize>(
+    s: S,
+    r: &ReduceColumns<T, O>,
+    first: usize,
+    lanes: usize,
+) {
     let c = &r.columns;
     let start = r.how.start();
     let mut total = [s.splat(start); V];
     let mut line = c.x.wrapping_add(first);
     let mut done = 0;
     while done < c.lines {
-        let end = (done + STRETCH).min(c.lines);
+        let end = (done + r.stretch).min(c.lines);
         let mut acc = [s.splat(start); V];
         while done < end {
             for (v, acc) in acc.iter_mut().enumerate() {
@@ -424,29 +487,29 @@ unsafe fn block<S: Simd, T: Packed, const V: usize>(s: S, r: &ReduceColumns<T>, 
             done += 1;
         }
         for v in 0..V {
-            total[v] = join_stretches(s, r.how, acc[v], total[v]);
+            total[v] = join_partial(s, r.how, acc[v], total[v]);
         }
     }
     for (v, total) in total.iter().enumerate() {
-        let y = finished(s, r.how, *total, c.lines);
+        let y = finished(s, r.how, *total, r.count);
         // SAFETY: the caller's promise.
-        unsafe { T::store(s, r.out.wrapping_add(first + v * LANES), lanes, y) };
+        unsafe { O::store(s, r.out.wrapping_add(first + v * LANES), lanes, y) };
     }
 }
 
 /// The partial result of a stretch of lines, joined with those before.
 #[inline(always)]
-fn join_stretches<S: Simd>(s: S, how: Reduction, part: S::F, total: S::F) -> S::F {
+fn join_partial<S: Simd>(s: S, how: Reduction, part: S::F, total: S::F) -> S::F {
     match how {
         Reduction::SumOfSquares => s.add(part, total),
         how => join(s, how, part, total),
     }
 }
 
-/// The result of `lines` lines, whose partial results are joined.
+/// The result of `count` lines, whose partial results are joined.
 #[inline(always)]
-fn finished<S: Simd>(s: S, how: Reduction, total: S::F, lines: usize) -> S::F {
-    if how == Reduction::Mean { s.div(total, s.splat(lines as f32)) } else { total }
+fn finished<S: Simd>(s: S, how: Reduction, total: S::F, count: usize) -> S::F {
+    if how == Reduction::Mean { s.div(total, s.splat(count as f32)) } else { total }
 }
 
 #[inline(always)]

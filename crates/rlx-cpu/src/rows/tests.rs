@@ -99,6 +99,44 @@ fn columns_of_lines_far_apart_have_the_bits_that_they_have_alone() {
     }
 }
 
+/// All stretches one by one, joined, have the bits of the columns as a whole.
+fn check_stretches<T: crate::gemm::Packed>(narrow: fn(f32) -> T) {
+    let mut rng = Rng::new(36);
+    for (lines, columns) in [(32, 5), (49, 96), (130, 64), (511, 20), (513, 130), (700, 1100)] {
+        let step = columns + 5;
+        let x: Vec<T> = rng.vec(lines * step).into_iter().map(narrow).collect();
+        let all = Columns { x: x.as_ptr(), step: step as isize, lines, columns };
+        let stretches = all.stretches();
+        assert!(stretches >= 4, "{lines} lines are too few stretches for threads to divide");
+        for how in [Reduction::Sum, Reduction::Mean, Reduction::SumOfSquares, Reduction::Max, Reduction::Min]
+        {
+            for isa in Isa::available() {
+                let (mut whole, mut joined) = (vec![T::zero(); columns], vec![T::zero(); columns]);
+                let mut partial = vec![0.0f32; stretches * columns];
+                // SAFETY: the vectors cover the extents.
+                unsafe {
+                    reduce_columns(isa, how, all, whole.as_mut_ptr());
+                    for (stretch, part) in partial.chunks_exact_mut(columns).enumerate() {
+                        super::reduce_stretch(isa, how, all, stretch, part.as_mut_ptr());
+                    }
+                    let x = partial.as_ptr();
+                    let parts = Columns { x, step: columns as isize, lines: stretches, columns };
+                    super::join_stretches(isa, how, parts, lines, joined.as_mut_ptr());
+                }
+                let bits = |v: &[T]| v.iter().map(|x| x.widen().to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&whole), bits(&joined), "{how:?} of {lines}×{columns}, {isa}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stretches_that_are_joined_have_the_bits_of_the_whole() {
+    check_stretches::<f32>(|x| x);
+    check_stretches(half::f16::from_f32);
+    check_stretches(half::bf16::from_f32);
+}
+
 /// Rows and columns of 16-bit floats, which are sums in f32 that are rounded once.
 fn check_short<T: crate::gemm::Packed>(narrow: fn(f32) -> T, epsilon: f64) {
     let mut rng = Rng::new(34);
