@@ -177,20 +177,25 @@ impl Pool {
         let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
         let ([lines, width], c) = (s.out, s.channels);
         let planes = self.way.and_then(|way| way.behind_lines());
-        cx.parallel(s.worth, s.batch * lines, &|range, scratch| {
-            for line in range {
-                // The image is dense (checked when bound), and so is the result, or it is planes; its lines are disjoint.
-                let (image, row) = (line / lines, line % lines);
+        // What has one spatial dimension is a single line.
+        let most = cx.share(s.worth, s.batch * lines, width, width, 1).max(1);
+        let pieces = width.div_ceil(most);
+        cx.parallel(s.worth, s.batch * lines * pieces, &|range, scratch| {
+            for unit in range {
+                // The image is dense (checked when bound), and so is the result, or it is planes; its pieces are disjoint.
+                let (line, first) = (unit / pieces, unit % pieces * most);
+                let (image, row, columns) = (line / lines, line % lines, first..width.min(first + most));
                 let x = x.get().wrapping_add(image * s.size[0] * s.size[1] * c).cast_const();
                 let Some([of_image, plane]) = planes else {
-                    run(isa, Line { pool: self, s: &s, row, x, y: y.get().wrapping_add(line * width * c) });
+                    let y = y.get().wrapping_add((line * width + first) * c);
+                    run(isa, Line { pool: self, s: &s, row, columns, x, y });
                     continue;
                 };
-                let turned = scratch.cast::<T>();
-                run(isa, Line { pool: self, s: &s, row, x, y: turned });
-                let to = y.get().wrapping_add(image * of_image + row * width);
+                let (turned, count) = (scratch.cast::<T>(), columns.len());
+                run(isa, Line { pool: self, s: &s, row, columns, x, y: turned });
+                let to = y.get().wrapping_add(image * of_image + row * width + first);
                 // SAFETY: the scratch has a line, and the planes have its place.
-                unsafe { turn(isa, (turned.cast_const(), c), (to, plane), c, width) };
+                unsafe { turn(isa, (turned.cast_const(), c), (to, plane), c, count) };
             }
         });
     }
@@ -236,13 +241,16 @@ lanes! {
     half::bf16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
 }
 
-/// One line of the result.
-#[derive(Clone, Copy)]
+/// Some neighbouring pixels of a line of the result.
+#[derive(Clone)]
 struct Line<'a, T> {
     pool: &'a Pool,
     s: &'a Numbers,
     row: usize,
+    columns: Range<usize>,
+    /// The image.
     x: *const T,
+    /// The first of the pixels.
     y: *mut T,
 }
 
@@ -266,7 +274,7 @@ impl<T: Lanes> Kernel for Line<'_, T> {
         let (pool, s) = (self.pool, self.s);
         let c = s.channels;
         let (rows, rows_padded) = taps(pool, 0, self.row, s.size[0]);
-        for ox in 0..s.out[1] {
+        for ox in self.columns.clone() {
             let (columns, columns_padded) = taps(pool, 1, ox, s.size[1]);
             let count =
                 if pool.count_pad { rows_padded * columns_padded } else { rows.len() * columns.len() };
@@ -295,8 +303,8 @@ impl<T: Lanes> Kernel for Line<'_, T> {
                 if !pool.largest {
                     acc = simd.div(acc, divisor);
                 }
-                // SAFETY: the line of the result has room for this pixel.
-                unsafe { T::store(simd, self.y.add(ox * c + i), n, acc) };
+                // SAFETY: the result has room for this pixel.
+                unsafe { T::store(simd, self.y.add((ox - self.columns.start) * c + i), n, acc) };
                 i += n;
             }
         }
@@ -314,10 +322,10 @@ impl<T: Copy + Ord> Kernel for Largest<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Line { pool, s, row, .. } = self.line;
+        let Line { pool, s, row, columns: ref pixels, .. } = self.line;
         let c = s.channels;
         let rows = taps(pool, 0, row, s.size[0]).0;
-        for ox in 0..s.out[1] {
+        for ox in pixels.clone() {
             let columns = taps(pool, 1, ox, s.size[1]).0;
             let mut i = 0;
             while i < c {
@@ -346,7 +354,7 @@ impl<T: Copy + Ord> Largest<'_, T> {
         ox: usize,
         i: usize,
     ) -> usize {
-        let Line { pool, s, row, x, y } = self.line;
+        let Line { pool, s, row, columns: ref pixels, x, y } = self.line;
         let mut largest = [self.least; N];
         for ky in rows.clone() {
             let line = row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
@@ -361,7 +369,7 @@ impl<T: Copy + Ord> Largest<'_, T> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { y.wrapping_add(ox * s.channels + i).cast::<[T; N]>().write(largest) };
+        unsafe { y.wrapping_add((ox - pixels.start) * s.channels + i).cast::<[T; N]>().write(largest) };
         N
     }
 }
