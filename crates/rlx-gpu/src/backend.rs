@@ -10,14 +10,14 @@ use rlx_driver::Device;
 use rlx_ir::clock::Instant;
 use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
-use rlx_kernel::stored::By;
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
 use crate::device::{KernelDevice, Program, Schedules, program};
 use crate::dispatch;
-use crate::few_rows::{self, Fast};
+use crate::few_rows::Fast;
+use crate::making::scheduled;
 use crate::open::Transfers;
 use crate::stored::{self, Found};
 use crate::target::GpuTarget;
@@ -250,36 +250,6 @@ fn make<G: GpuApi>(
     tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
     let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
     executable(planned(gpu, target, lir, schedules)?)
-}
-
-/// The kernels and tile programs of a module.
-///
-/// # Errors
-/// A step that nothing does.
-pub(crate) fn scheduled(
-    lir: &LirModule,
-    target: &KernelTarget,
-    tuning: &Tuning,
-    own: &Own,
-) -> Result<(Launches, TileLaunches)> {
-    let mut tiles = TileLaunches::default();
-    let launches = Launches::of_some(lir, target, &mut |step, init| {
-        let few = if init { Vec::new() } else { own.fast.few_rows(step, lir, target)? };
-        let few = match few_rows::sole(few) {
-            Ok(launch) => {
-                tiles.leave(init);
-                return Ok(By::Launch(launch));
-            }
-            Err(few) => few,
-        };
-        let (means, division) = ((own.matrix_units, target), own.fast.division.as_ref());
-        if tiles.take(step, init, lir, means, (division, few), tuning) {
-            return Ok(By::Others);
-        }
-        let variant = if init { Ok(0) } else { dispatch::variant(step, lir, target, tuning) };
-        variant.map(By::Variant)
-    })?;
-    Ok((launches, tiles))
 }
 
 /// Compiles a module with the scratch memory of its tile programs behind its buffers.

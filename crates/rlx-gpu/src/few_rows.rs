@@ -53,12 +53,17 @@ impl Fast {
         lir: &LirModule,
         target: &KernelTarget,
     ) -> rlx_ir::Result<Vec<FewRows>> {
+        match self.may_divide(step, lir) {
+            true => rlx_kernel::few_rows(step, lir, target),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether the sums of a step may be divided for its few rows: those of the init program never are.
+    pub(crate) fn may_divide(&self, step: &Step, lir: &LirModule) -> bool {
         let of_init =
             { &step.outputs }.iter().any(|o| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared);
-        if !self.few_rows || of_init {
-            return Ok(Vec::new());
-        }
-        rlx_kernel::few_rows(step, lir, target)
+        self.few_rows && !of_init
     }
 }
 

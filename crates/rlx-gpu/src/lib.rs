@@ -40,6 +40,7 @@ pub mod few_rows;
 mod flights;
 pub mod health;
 mod host_copy;
+mod making;
 pub mod memory;
 pub mod open;
 mod producers;

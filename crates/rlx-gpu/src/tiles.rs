@@ -26,13 +26,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlx_backend::scratch::Scratch;
-use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_backend::tuning::TuningKey;
 use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
 use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, PartLaunch, PartsLaunch, StepLaunch, Tiling, convolves, step, step_in_parts, step_tilings,
+    Division, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, convolves, step_in_parts,
 };
 use rlx_tile::{Arch, Program};
 
@@ -47,11 +47,8 @@ pub struct MatrixUnits {
     pub compute_units: Option<u32>,
 }
 
-/// The most programs of a step whose sizes are open.
-const MOST: usize = 3;
-
 /// A step's tile programs, by their places among those of the module: none where it has kernels.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct StepTiles {
     /// Each does all of the step; the largest tile first.
     pub whole: Vec<(usize, StepLaunch)>,
@@ -81,7 +78,7 @@ impl StepTiles {
 }
 
 /// A step that is divided, with the places of its program and its kernel among those of the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StepParts {
     /// Among [`TileLaunches::programs`].
     pub program: usize,
@@ -108,22 +105,21 @@ pub struct TileLaunches {
 }
 
 impl TileLaunches {
-    /// Whether the next init step, or step of the run, is done by tile programs; `units` are the device's matrix units, `division` is how it divides
-    /// steps of the run, where it may, and `few` is what does the step where its rows are few.
+    /// Whether the next init step, or step of the run, is done by tile programs; `units` are the device's matrix units, `tuned` is the number of the tiling that
+    /// was tuned, `division` is how the device divides the step, where it may, and `few` is what does the step where its rows are few.
     pub fn take(
         &mut self,
-        of: &Step,
+        desc: &StepDesc,
         init: bool,
-        lir: &LirModule,
         (units, target): (Option<MatrixUnits>, &KernelTarget),
+        tuned: Option<usize>,
         (division, few): (Option<&Division>, Vec<FewRows>),
-        tuning: &Tuning,
     ) -> bool {
-        let Chosen { launches, tuned } =
-            units.map(|units| chosen(of, lir, units, &target.limits, tuning)).unwrap_or_default();
-        let divided = units.zip(division.filter(|_| !init && !launches.is_empty()));
+        let launches = units.map(|units| chosen(desc, units, &target.limits, tuned)).unwrap_or_default();
+        let tuned = tuned.and_then(|_| launches.first()).map(|launch| launch.tiling);
+        let divided = units.zip(division.filter(|_| !launches.is_empty()));
         let divided = divided.map_or_else(Vec::new, |(units, division)| {
-            in_parts(of, lir, tuned.as_ref(), (units, target), division)
+            in_parts(desc, tuned.as_ref(), (units, target), division)
         });
         let always = divided.iter().any(is_always_taken);
         let checks = launches.first().map_or_else(Vec::new, |launch| launch.checks.clone());
@@ -135,6 +131,19 @@ impl TileLaunches {
         let taken = tiles.has_programs();
         self.add(init, tiles);
         taken
+    }
+
+    /// The next init step, or step of the run, is done as an earlier one of the same list is.
+    pub(crate) fn repeat(&mut self, init: bool, earlier: usize) {
+        let mut tiles = if init { &self.init } else { &self.run }[earlier].clone();
+        let scratch = self.scratch_of(tiles.parts.first().map(|parts| &parts.launch));
+        tiles.parts.iter_mut().for_each(|parts| parts.scratch = scratch);
+        self.add(init, tiles);
+    }
+
+    /// How many init steps, or steps of the run, there are so far.
+    pub(crate) fn count(&self, init: bool) -> usize {
+        if init { self.init.len() } else { self.run.len() }
     }
 
     /// The next init step, or step of the run, is done by its kernels alone.
@@ -241,7 +250,7 @@ pub(crate) fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits)
 /// Whether every step of such a node is done by a tile program.
 pub fn takes(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
     let desc = StepDesc::of_node(node, graph).ok();
-    desc.is_some_and(|desc| of_desc(desc, units, limits).next().is_some())
+    desc.is_some_and(|desc| launches(&desc, units, limits).next().is_some())
 }
 
 /// Whether a convolution is done by a tile program, unless its operands are elsewhere than a graph says.
@@ -264,33 +273,37 @@ pub fn is_attention(op: &Op) -> bool {
 }
 
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.
-fn launches(
-    of: &Step,
-    lir: &LirModule,
-    units: MatrixUnits,
-    limits: &DeviceLimits,
-) -> impl Iterator<Item = (Tiling, StepLaunch)> {
-    StepDesc::of(of, lir).ok().into_iter().flat_map(move |desc| of_desc(desc, units, limits))
+fn launches(desc: &StepDesc, units: MatrixUnits, limits: &DeviceLimits) -> impl Iterator<Item = StepLaunch> {
+    let runs = Runs::of(desc, units, limits);
+    runs.into_iter()
+        .flat_map(|(runs, tilings)| tilings.into_iter().filter_map(move |tiling| runs.launch(&tiling)))
 }
 
-/// The same of a step as schedules see it.
-fn of_desc(
-    desc: StepDesc,
+/// The programs of a step, as far as the device runs them.
+struct Runs<'s> {
+    programs: StepPrograms<'s>,
     units: MatrixUnits,
-    limits: &DeviceLimits,
-) -> impl Iterator<Item = (Tiling, StepLaunch)> {
-    let tilings = step_tilings(units.arch, &desc, units.compute_units).unwrap_or_default();
-    let limits = *limits;
-    tilings.into_iter().filter_map(move |tiling| {
-        let launch = step(units.arch, &desc, Some(&tiling)).ok()?.on_units(units.compute_units);
-        fits(&launch.program, units, &limits).then_some((tiling, launch))
-    })
+    limits: DeviceLimits,
+}
+
+impl<'s> Runs<'s> {
+    /// Those of a step, and its tilings; none where it has kernels.
+    fn of(desc: &'s StepDesc, units: MatrixUnits, limits: &DeviceLimits) -> Option<(Self, Vec<Tiling>)> {
+        let programs = StepPrograms::of(units.arch, desc).ok()?;
+        let tilings = programs.tilings(units.compute_units).ok()?;
+        Some((Runs { programs, units, limits: *limits }, tilings))
+    }
+
+    /// The dispatch by a tiling.
+    fn launch(&self, tiling: &Tiling) -> Option<StepLaunch> {
+        let launch = self.programs.launch(tiling).ok()?.on_units(self.units.compute_units);
+        fits(&launch.program, self.units, &self.limits).then_some(launch)
+    }
 }
 
 /// A step in parts, by the tiling that was tuned, where there is one; nothing where that is not worth it, or the device does not run both dispatches.
 fn in_parts(
-    of: &Step,
-    lir: &LirModule,
+    desc: &StepDesc,
     tuned: Option<&Tiling>,
     (units, target): (MatrixUnits, &KernelTarget),
     division: &Division,
@@ -299,7 +312,7 @@ fn in_parts(
     if target.pool.exclusive_usage {
         return Vec::new();
     }
-    let all = StepDesc::of(of, lir).and_then(|desc| step_in_parts(units.arch, &desc, tuned, division));
+    let all = step_in_parts(units.arch, desc, tuned, division);
     let runs = |mut launch: PartsLaunch| {
         launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);
         fits(&launch.parts.code, units, &target.limits).then_some(launch)
@@ -329,14 +342,15 @@ pub fn name(
     target: &KernelTarget,
     division: Option<&Division>,
 ) -> Option<String> {
-    let launches = chosen(of, lir, units, &target.limits, &Tuning::default()).launches;
+    let desc = StepDesc::of(of, lir).ok()?;
+    let launches = chosen(&desc, units, &target.limits, None);
     let first = launches.first()?;
     let name = name_of(first.program.arch, &first.tiling);
     let prepared = |o: &Operand| lir.buffers[o.buffer.index()].kind == BufferKind::Prepared;
     let of_init = of.outputs.iter().any(prepared);
     let parts = division
         .filter(|_| !of_init)
-        .map_or_else(Vec::new, |division| in_parts(of, lir, None, (units, target), division));
+        .map_or_else(Vec::new, |division| in_parts(&desc, None, (units, target), division));
     Some(match parts.first() {
         Some(parts) if is_always_taken(parts) => {
             format!("{}.parts{}", name_of(parts.parts.code.arch, &parts.tiling), parts.count)
@@ -346,54 +360,48 @@ pub fn name(
     })
 }
 
-/// What may do a step.
-#[derive(Default)]
-struct Chosen {
-    launches: Vec<StepLaunch>,
-    /// The tiling that was tuned.
-    tuned: Option<Tiling>,
-}
-
-/// The dispatches of a step of which one is to be chosen for the numbers of a run: the one that a tuning names, else what suits its sizes.
-fn chosen(of: &Step, lir: &LirModule, units: MatrixUnits, limits: &DeviceLimits, tuning: &Tuning) -> Chosen {
-    let mut all = launches(of, lir, units, limits).map(|(_, launch)| launch);
-    let key = if tuning.is_empty() { None } else { tuning_key(of, lir, units, limits).flatten() };
-    match key.filter(|key| tuning.knows(key)) {
-        Some(key) => {
-            let launch = all.nth(tuning.variant(&key));
-            let tuned = launch.as_ref().map(|launch| launch.tiling);
-            Chosen { launches: launch.into_iter().collect(), tuned }
-        }
-        None => Chosen { launches: alternatives(all.next(), all), tuned: None },
+/// The dispatches of a step of which one is to be chosen for the numbers of a run: the one of this number, which a tuning names, else what suits its sizes.
+fn chosen(
+    desc: &StepDesc,
+    units: MatrixUnits,
+    limits: &DeviceLimits,
+    tuned: Option<usize>,
+) -> Vec<StepLaunch> {
+    match tuned {
+        Some(tuned) => launches(desc, units, limits).nth(tuned).into_iter().collect(),
+        None => Runs::of(desc, units, limits).map_or_else(Vec::new, |(runs, all)| alternatives(&runs, &all)),
     }
 }
 
 /// The first launch and, where its sizes are open, the next one of at most half of its rows and the one of the fewest.
-fn alternatives(first: Option<StepLaunch>, rest: impl Iterator<Item = StepLaunch>) -> Vec<StepLaunch> {
-    let Some(first) = first else { return Vec::new() };
+fn alternatives(runs: &Runs<'_>, all: &[Tiling]) -> Vec<StepLaunch> {
+    let mut rest = all.iter();
+    let Some(first) = rest.by_ref().find_map(|tiling| runs.launch(tiling)) else { return Vec::new() };
     let (rows, cols) = (first.size.0.as_const(), first.size.1.as_const());
     if rows.is_some() && cols.is_some() {
         return vec![first];
     }
     // What suits neither the known size nor the largest one is never chosen.
     let [rows, cols] = [rows, cols].map(|size| size.unwrap_or(i64::MAX));
-    let mut kept = vec![first];
     // Workgroups of several tiles are for tuning.
-    let plain = |launch: &StepLaunch| launch.tiling.teams == 0 && launch.tiling.suits(rows, cols);
-    for launch in rest.filter(plain) {
-        let (tm, last) = (launch.tiling.tile.0, kept[kept.len() - 1].tiling.tile.0);
-        if kept.len() < MOST && 2 * tm <= last {
-            kept.push(launch);
-        } else if kept.len() == MOST && tm < last {
-            kept[MOST - 1] = launch;
-        }
-    }
-    kept
+    let mut rest = rest.filter(|tiling| tiling.teams == 0 && tiling.suits(rows, cols));
+    let halves = |tiling: &Tiling, of: &StepLaunch| 2 * tiling.tile.0 <= of.tiling.tile.0;
+    let next = rest.by_ref().filter(|tiling| halves(tiling, &first)).find_map(|tiling| runs.launch(tiling));
+    let Some(next) = next else { return vec![first] };
+    let mut fewest: Vec<&Tiling> = rest.filter(|tiling| halves(tiling, &next)).collect();
+    fewest.sort_by_key(|tiling| tiling.tile.0);
+    let fewest = fewest.into_iter().find_map(|tiling| runs.launch(tiling));
+    [first, next].into_iter().chain(fewest).collect()
 }
 
 /// Which of a step's tilings a run of these numbers takes: the first that suits the result, else the last.
 pub fn choose(tilings: &[Tiling], rows: i64, cols: i64) -> usize {
     tilings.iter().position(|tiling| tiling.suits(rows, cols)).unwrap_or(tilings.len().saturating_sub(1))
+}
+
+/// The names of a step's tilings, in their order; none where it has kernels.
+pub(crate) fn names(desc: &StepDesc, units: MatrixUnits, limits: &DeviceLimits) -> Vec<String> {
+    launches(desc, units, limits).map(|of| name_of(of.program.arch, &of.tiling)).collect()
 }
 
 /// The tilings of a step as variants; `None` where it has kernels, `Some(None)` where there is one tiling.
@@ -403,8 +411,7 @@ pub fn tuning_key(
     units: MatrixUnits,
     limits: &DeviceLimits,
 ) -> Option<Option<TuningKey>> {
-    let names: Vec<String> =
-        launches(of, lir, units, limits).map(|(tiling, of)| name_of(of.program.arch, &tiling)).collect();
+    let names = names(&StepDesc::of(of, lir).ok()?, units, limits);
     (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
 }
 

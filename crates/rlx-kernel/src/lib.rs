@@ -35,5 +35,7 @@ pub mod verify;
 pub use ir::{Kernel, WideAccess};
 pub use schedule::{Arg, FewRows, Launch, UniformArg};
 pub use stored::Launches;
-pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, few_rows, grid, step_variants};
+pub use target::{
+    DeviceLimits, KernelTarget, TypeSupport, compile_step, few_rows, few_rows_of, grid, step_variants,
+};
 pub use text::KernelHash;

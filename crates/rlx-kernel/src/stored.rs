@@ -41,8 +41,8 @@ pub use kernels::KernelRecord;
 pub use operands::{ArgRecord, Extents, ReadExtents, UniformRecord, fits_operand};
 
 use crate::ir::Kernel;
-use crate::schedule::Launch;
-use crate::target::{KernelTarget, compile_step};
+use crate::schedule::{EqualSteps, Launch, StepDesc};
+use crate::target::{KernelTarget, compile_desc, unsupported};
 use crate::text::KernelHash;
 
 /// Raised whenever the bytes, or what a launch means, change.
@@ -50,6 +50,17 @@ const FORMAT: u32 = 2;
 
 /// A step's launches, each with the place of its kernel in [`Launches::kernels`].
 pub type StepLaunches = Vec<(usize, Launch)>;
+
+/// A step about which [`Launches::of_some`] asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'s> {
+    /// The step.
+    pub step: &'s Step,
+    /// Whether it is of the init program.
+    pub init: bool,
+    /// How schedules see it, where they do, and its number among the module's distinct steps: the same for all that they see as equal.
+    pub seen: Option<(usize, &'s StepDesc)>,
+}
 
 /// How a step of a module is done.
 #[derive(Debug)]
@@ -96,6 +107,41 @@ impl Distinct {
     }
 }
 
+/// The launches of a module under way.
+struct Making<'m> {
+    module: &'m LirModule,
+    target: &'m KernelTarget,
+    steps: EqualSteps,
+    /// Those of a distinct step by a variant.
+    made: HashMap<(usize, usize), StepLaunches>,
+    distinct: Distinct,
+}
+
+impl Making<'_> {
+    fn step(
+        &mut self,
+        step: &Step,
+        init: bool,
+        how: &mut dyn FnMut(Asked<'_>) -> Result<By>,
+    ) -> Result<StepLaunches> {
+        let desc = StepDesc::of(step, self.module);
+        let seen = desc.map(|desc| self.steps.find(desc));
+        let variant = match how(Asked { step, init, seen: seen.as_ref().ok().copied() })? {
+            By::Variant(variant) => variant,
+            By::Launch(launch) => return Ok(vec![self.distinct.launch(launch)]),
+            By::Others => return Ok(Vec::new()),
+        };
+        let (number, desc) = seen.map_err(unsupported(step, self.module, self.target))?;
+        if let Some(made) = self.made.get(&(number, variant)) {
+            return Ok(made.clone());
+        }
+        let launches = compile_desc(desc, (step, self.module), self.target, variant)?;
+        let made: StepLaunches = launches.into_iter().map(|launch| self.distinct.launch(launch)).collect();
+        self.made.insert((number, variant), made.clone());
+        Ok(made)
+    }
+}
+
 impl Launches {
     /// Compiles every step: those of the run by the variant (of [`step_variants`](crate::step_variants)) that `variant` says.
     ///
@@ -106,35 +152,25 @@ impl Launches {
         target: &KernelTarget,
         variant: &dyn Fn(&Step) -> Result<usize>,
     ) -> Result<Launches> {
-        Launches::of_some(module, target, &mut |step, init| {
-            if init { Ok(By::Variant(0)) } else { variant(step).map(By::Variant) }
+        Launches::of_some(module, target, &mut |asked| {
+            if asked.init { Ok(By::Variant(0)) } else { variant(asked.step).map(By::Variant) }
         })
     }
 
-    /// As [`Launches::of`]; each step is done as `how` says. The flag says whether it is an init step; those come first.
+    /// As [`Launches::of`]; each step is done as `how` says. Those of the init program come first. Kernels of equal steps are made once.
     ///
     /// # Errors
     /// As [`Launches::of`].
     pub fn of_some(
         module: &LirModule,
         target: &KernelTarget,
-        how: &mut dyn FnMut(&Step, bool) -> Result<By>,
+        how: &mut dyn FnMut(Asked<'_>) -> Result<By>,
     ) -> Result<Launches> {
-        let mut distinct = Distinct::default();
-        let mut compile = |steps: &[Step], init: bool| -> Result<Vec<StepLaunches>> {
-            let mut compiled = Vec::with_capacity(steps.len());
-            for step in steps {
-                let launches = match how(step, init)? {
-                    By::Variant(variant) => compile_step(step, module, target, variant)?,
-                    By::Launch(launch) => vec![launch],
-                    By::Others => Vec::new(),
-                };
-                compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
-            }
-            Ok(compiled)
-        };
-        let (init, run) = (compile(&module.init, true)?, compile(&module.steps, false)?);
-        Ok(Launches { kernels: distinct.kernels, init, run })
+        let (steps, made, distinct) = Default::default();
+        let mut making = Making { module, target, steps, made, distinct };
+        let init = module.init.iter().map(|step| making.step(step, true, how)).collect::<Result<_>>()?;
+        let run = module.steps.iter().map(|step| making.step(step, false, how)).collect::<Result<_>>()?;
+        Ok(Launches { kernels: making.distinct.kernels, init, run })
     }
 
     /// The launches as bytes; the same for the same launches.

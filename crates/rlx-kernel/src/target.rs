@@ -224,7 +224,11 @@ impl KernelTarget {
 }
 
 /// Why there is no kernel, as an error of a step's node.
-fn unsupported(step: &Step, module: &LirModule, target: &KernelTarget) -> impl Fn(Unscheduled) -> Error {
+pub(crate) fn unsupported(
+    step: &Step,
+    module: &LirModule,
+    target: &KernelTarget,
+) -> impl Fn(Unscheduled) -> Error {
     move |why| {
         let error = Error::new(ErrorKind::Unsupported, why.to_string());
         module.graph.locate(step.node, error).with_device(target.name.clone())
@@ -242,8 +246,21 @@ pub fn compile_step(
     target: &KernelTarget,
     variant: usize,
 ) -> Result<Vec<Launch>> {
-    let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc, variant));
-    let launches = launches.map_err(unsupported(step, module, target))?;
+    let desc = StepDesc::of(step, module).map_err(unsupported(step, module, target))?;
+    compile_desc(&desc, (step, module), target, variant)
+}
+
+/// The same of a step as schedules see it, which is one of the module's.
+///
+/// # Errors
+/// As [`compile_step`].
+pub(crate) fn compile_desc(
+    desc: &StepDesc,
+    (step, module): (&Step, &LirModule),
+    target: &KernelTarget,
+    variant: usize,
+) -> Result<Vec<Launch>> {
+    let launches = target.launches(desc, variant).map_err(unsupported(step, module, target))?;
     for launch in &launches {
         let fail = |e: Error| module.graph.locate(step.node, e).with_device(target.name.clone());
         verify::verify(&launch.kernel).map_err(fail)?;
@@ -267,11 +284,17 @@ pub fn step_variants(step: &Step, module: &LirModule, target: &KernelTarget) -> 
 /// # Errors
 /// [`ErrorKind::Internal`] for a kernel that breaks a rule.
 pub fn few_rows(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<FewRows>> {
-    let kernels = StepDesc::of(step, module).map_or_else(|_| Vec::new(), |desc| target.few_rows(&desc));
-    for of in &kernels {
-        let fail = |e: Error| module.graph.locate(step.node, e).with_device(target.name.clone());
-        verify::verify(&of.launch.kernel).map_err(fail)?;
-    }
+    let Ok(desc) = StepDesc::of(step, module) else { return Ok(Vec::new()) };
+    few_rows_of(&desc, target).map_err(|e| module.graph.locate(step.node, e).with_device(target.name.clone()))
+}
+
+/// The same of a step as schedules see it.
+///
+/// # Errors
+/// As [`few_rows`].
+pub fn few_rows_of(desc: &StepDesc, target: &KernelTarget) -> Result<Vec<FewRows>> {
+    let kernels = target.few_rows(desc);
+    kernels.iter().try_for_each(|of| verify::verify(&of.launch.kernel))?;
     Ok(kernels)
 }
 

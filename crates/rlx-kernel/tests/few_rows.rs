@@ -295,8 +295,8 @@ fn they_are_text_and_come_back_from_bytes() {
         let product = Product { rows: Some(1 + round % 4), ..Product::some(&mut gen_) };
         let target = if round % 2 == 0 { words() } else { shorts() };
         let module = try_module(&product.graph(), &target).unwrap();
-        let launches = Launches::of_some(&module, &target, &mut |step, _| {
-            let few = few_rows(step, &module, &target)?.pop();
+        let launches = Launches::of_some(&module, &target, &mut |asked| {
+            let few = few_rows(asked.step, &module, &target)?.pop();
             Ok(few.map_or(By::Variant(0), |of| By::Launch(of.launch)))
         })
         .unwrap();

@@ -37,7 +37,7 @@ pub use matmul::{Given, Matmul, Operand, Sizes, Strides, matmul};
 pub use matmul_groups::{group_tilings, matmul_groups, turn_tilings};
 pub use matmul_tensors::{matmul_tensors, tensor_tilings};
 pub use parts::{Division, Parts};
-pub use step::{step, step_tilings};
+pub use step::{StepPrograms, step, step_tilings};
 pub use step_conv::convolves;
 pub use step_parts::step_in_parts;
 pub use suited::{instruction, multiplied, multiplies, suited_tiling};

@@ -26,6 +26,7 @@ mod conv_parts;
 pub mod conv_pool;
 pub(crate) mod cx;
 pub mod elementwise;
+mod equal;
 mod few_rows;
 mod gathered;
 pub mod gemm;
@@ -52,6 +53,7 @@ use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 pub(crate) use body::may_be_written_over;
 pub use conv_parts::{ConvAxis, ConvParts, convolution, stride_of_rows};
 pub use cx::Arg;
+pub use equal::EqualSteps;
 pub use few_rows::{FewRows, divides_sums_of, few_rows};
 pub use gathered::{Gathered, LIST_WORKGROUP, list_check};
 pub use joined::Joined;
@@ -79,8 +81,8 @@ pub fn reject<T>(why: impl Into<String>) -> Scheduled<T> {
     Err(Unscheduled(why.into()))
 }
 
-/// A step as schedules see it: a body graph whose inputs are the operands in order.
-#[derive(Debug, Clone)]
+/// A step as schedules see it: a body graph whose inputs are the operands in order. Buffers are numbered in the order of operands, whatever numbers a module has.
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepDesc {
     /// A name for people.
     pub name: String,
@@ -99,8 +101,9 @@ impl StepDesc {
     pub fn of(step: &Step, module: &LirModule) -> Scheduled<StepDesc> {
         let node = module.graph.node(step.node);
         let seen = |o: &Operand| packed::seen(o, module.buffers[o.buffer.index()].format);
-        let inputs = step.inputs.iter().map(seen).collect::<Scheduled<Vec<Operand>>>()?;
-        let outputs = step.outputs.iter().map(seen).collect::<Scheduled<Vec<Operand>>>()?;
+        let mut inputs = step.inputs.iter().map(seen).collect::<Scheduled<Vec<Operand>>>()?;
+        let mut outputs = step.outputs.iter().map(seen).collect::<Scheduled<Vec<Operand>>>()?;
+        equal::number_buffers(inputs.iter_mut().chain(&mut outputs));
         match &step.kind {
             StepKind::Copy => Self::copy(inputs, outputs),
             StepKind::Op(Op::Region { body }) => {

@@ -7,38 +7,80 @@
 use rlx_kernel::schedule::{Scheduled, StepDesc, Unscheduled};
 
 use super::launch::StepLaunch;
-use super::step_attention;
-use super::step_sums::StepSums;
+use super::step_attention::{self, Undivided};
+use super::step_sums::{StepSums, Whole};
 use super::tilings::Tiling;
 use crate::atom::Arch;
 
-/// The dispatch of a step around a matmul or a convolution of f16 or bf16, or of an attention of these, divided as `tiling` says, or else as suits its sizes.
+/// A step around a matmul or a convolution of f16 or bf16, or of an attention of these: what all of its programs have in common, whatever tiling each is by.
+pub struct StepPrograms<'s> {
+    arch: Arch,
+    of: Of<'s>,
+}
+
+enum Of<'s> {
+    Sums(StepSums<'s>, Whole),
+    Attention(Undivided<'s>),
+}
+
+impl<'s> StepPrograms<'s> {
+    /// Those of a step.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn of(arch: Arch, step: &'s StepDesc) -> Scheduled<StepPrograms<'s>> {
+        if let Some(attention) = step_attention::parts(step) {
+            return Ok(StepPrograms { arch, of: Of::Attention(attention?.undivided()?) });
+        }
+        let sums = StepSums::of(arch.of_warps(), step)?;
+        let whole = sums.whole(arch)?;
+        Ok(StepPrograms { arch, of: Of::Sums(sums, whole) })
+    }
+
+    /// The tilings, the one that suits the step's sizes first. All give the same bits. Where the device's compute units are known, those by which each of them
+    /// has several tiles are among the last ([`turn_tilings`](super::turn_tilings)), and the first is that of fewer or smaller rounds of tiles, where there is such
+    /// a one.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn tilings(&self, units: Option<u32>) -> Scheduled<Vec<Tiling>> {
+        match &self.of {
+            Of::Sums(sums, _) => Ok(sums.tilings_on(self.arch, units)),
+            Of::Attention(attention) => attention.tilings(self.arch),
+        }
+    }
+
+    /// The dispatch that does all of the step, divided as `tiling` says.
+    ///
+    /// # Errors
+    /// What no program can do.
+    pub fn launch(&self, tiling: &Tiling) -> Scheduled<StepLaunch> {
+        match &self.of {
+            Of::Sums(sums, whole) => sums.launch(self.arch, whole, tiling),
+            Of::Attention(attention) => attention.launch(self.arch, tiling),
+        }
+    }
+}
+
+/// The dispatch of a step by one of its [`StepPrograms`], divided as `tiling` says, or else as suits its sizes.
 ///
 /// # Errors
 /// Why there is none.
 pub fn step(arch: Arch, step: &StepDesc, tiling: Option<&Tiling>) -> Scheduled<StepLaunch> {
-    let chosen = |all: Vec<Tiling>| {
-        let tiling = tiling.copied().or_else(|| all.first().copied());
-        tiling.ok_or_else(|| Unscheduled("no tilings".to_owned()))
-    };
-    if let Some(attention) = step_attention::parts(step) {
-        let attention = attention?;
-        let tiling = chosen(attention.tilings(arch)?)?;
-        return attention.launch(arch, &tiling);
+    let programs = StepPrograms::of(arch, step)?;
+    match tiling {
+        Some(tiling) => programs.launch(tiling),
+        None => {
+            let tilings = programs.tilings(None)?;
+            programs.launch(tilings.first().ok_or_else(|| Unscheduled("no tilings".to_owned()))?)
+        }
     }
-    let sums = StepSums::of(arch.of_warps(), step)?;
-    sums.launch(arch, &chosen(sums.tilings(arch, (sums.m, sums.n)))?)
 }
 
-/// The tilings of a step, the one that suits its sizes first. All give the same bits. Where the device's compute units are known, those by which each of them has
-/// several tiles are among the last ([`turn_tilings`](super::turn_tilings)), and the first is that of fewer or smaller rounds of tiles, where there is such a one.
+/// The tilings of a step: see [`StepPrograms::tilings`].
 ///
 /// # Errors
 /// Why it has none.
 pub fn step_tilings(arch: Arch, step: &StepDesc, units: Option<u32>) -> Scheduled<Vec<Tiling>> {
-    if let Some(attention) = step_attention::parts(step) {
-        return attention?.tilings(arch);
-    }
-    let sums = StepSums::of(arch.of_warps(), step)?;
-    Ok(sums.tilings_on(arch, units))
+    StepPrograms::of(arch, step)?.tilings(units)
 }

@@ -31,6 +31,40 @@ pub(super) struct Parts<'s> {
     pub(super) reads: Reads,
 }
 
+/// What all programs of a step have in common that do all of it, and what they are bound to.
+pub(super) struct Undivided<'s> {
+    parts: Parts<'s>,
+    /// With what each operand is accessed by at once.
+    what: Attention,
+    batch: [Extent; BATCH],
+    bindings: Vec<Arg>,
+    uniforms: Vec<UniformArg>,
+    checks: Vec<PartLaunch<Kernel>>,
+}
+
+impl Undivided<'_> {
+    pub(super) fn tilings(&self, arch: Arch) -> Scheduled<Vec<Tiling>> {
+        self.parts.tilings(arch)
+    }
+
+    /// The dispatch of the step, divided as `tiling` says.
+    pub(super) fn launch(&self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
+        let (rows, own) = (self.parts.rows(), AttentionTiling::from_result(tiling));
+        let arch = if own.groups { arch } else { arch.of_warps() };
+        let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
+        Ok(StepLaunch {
+            program: Arc::new(program),
+            bindings: self.bindings.clone(),
+            uniforms: self.uniforms.clone(),
+            groups: self.batch.iter().fold(rows.ceil_div(i64::from(own.queries)), |n, &d| n * d),
+            tiling: *tiling,
+            // Every item and head has workgroups of its own, so rows alone decide which tiling is for a run.
+            size: (rows, Extent::Const(i64::MAX)),
+            checks: self.checks.clone(),
+        })
+    }
+}
+
 impl AttentionTiling {
     /// The same in the terms of matmuls, for a result of so many columns: its rows are queries, what is summed over are keys.
     fn of_result(self, cols: u32) -> Tiling {
@@ -131,16 +165,17 @@ impl<'s> Parts<'s> {
         Ok(why.or((!follow).then_some("rows that do not follow each other")))
     }
 
-    /// The dispatch of the step, divided as `tiling` says.
-    pub(super) fn launch(mut self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
-        let (dims, rows) = (self.dims.clone(), self.rows());
+    /// What does all of the step.
+    pub(super) fn undivided(self) -> Scheduled<Undivided<'s>> {
+        let (rows, dims) = (self.rows(), &self.dims);
         let (queries, keys) = (dims.queries.extent(), dims.keys.extent());
         let batch = [dims.batch.extent(), Extent::Const(dims.kv_heads as i64)];
         let all = [rows, keys, keys - queries].into_iter().chain(batch);
         let mut uniforms: Vec<UniformArg> = all.map(UniformArg::Extent).collect();
-        let mut bindings = Vec::new();
+        let (mut bindings, mut what) = (Vec::new(), self.what.clone());
         for i in 0..4 {
-            let (arg, rows, offset) = self.rows_of(i)?;
+            let Place { arg, rows, offset, vector } = self.place_of(i)?;
+            what.vectors[i] = vector;
             let base = UniformArg::Base { operand: arg, offset };
             uniforms.extend(std::iter::once(base).chain(rows.strides(None)));
             bindings.push(arg);
@@ -154,14 +189,8 @@ impl<'s> Parts<'s> {
             bindings.push(table.list);
             uniforms.extend(table.uniforms(self.operand(table.list), (Extent::Const(0), None)));
         }
-        let own = AttentionTiling::from_result(tiling);
-        let arch = if own.groups { arch } else { arch.of_warps() };
-        let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
-        let groups = batch.iter().fold(rows.ceil_div(i64::from(own.queries)), |n, &d| n * d);
-        // Every item and head has workgroups of its own, so rows alone decide which tiling is for a run.
-        let size = (rows, Extent::Const(i64::MAX));
-        let (program, checks) = (Arc::new(program), self.checks());
-        Ok(StepLaunch { program, bindings, uniforms, groups, tiling: *tiling, size, checks })
+        let checks = self.checks();
+        Ok(Undivided { parts: self, what, batch, bindings, uniforms, checks })
     }
 
     /// What is queries, keys, values or the result, where its rows are, and the first of its elements; what it is accessed by at once is noted.

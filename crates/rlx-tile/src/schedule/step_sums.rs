@@ -47,6 +47,13 @@ enum Around<'s> {
     Conv(StepConv<'s>),
 }
 
+/// What all programs of a step have in common that do all of it, and what they are bound to.
+pub(super) struct Whole {
+    what: Matmul,
+    bindings: Vec<Arg>,
+    uniforms: Vec<UniformArg>,
+}
+
 /// How the depth of a program is divided.
 #[derive(Clone, Copy)]
 pub(super) struct Divided {
@@ -254,11 +261,11 @@ impl<'s> StepSums<'s> {
         self.m.ceil_div(i64::from(tm)) * self.n.ceil_div(i64::from(tn)) * self.matrices()
     }
 
-    /// The dispatch that does all of the step, divided as `tiling` says.
+    /// What does all of the step.
     ///
     /// # Errors
     /// What no program can do.
-    pub(super) fn launch(&self, arch: Arch, tiling: &Tiling) -> Scheduled<StepLaunch> {
+    pub(super) fn whole(&self, arch: Arch) -> Scheduled<Whole> {
         let (beside, over) = self.beside(arch);
         let operands = self.operands()?.beside(&beside, (self.m, self.n), over)?;
         let (mut what, mut uniforms) = self.matmul(&operands, None);
@@ -272,16 +279,23 @@ impl<'s> StepSums<'s> {
             (bindings, uniforms) = (epilogue.bindings, epilogue.uniforms);
         }
         self.add_prologues(&mut what, &bindings, &uniforms)?;
+        Ok(Whole { what, bindings, uniforms })
+    }
+
+    /// The dispatch that does all of the step, divided as `tiling` says.
+    ///
+    /// # Errors
+    /// What no program can do.
+    pub(super) fn launch(&self, arch: Arch, whole: &Whole, tiling: &Tiling) -> Scheduled<StepLaunch> {
         let arch = if tiling.groups { arch } else { arch.of_warps() };
-        let program = matmul(arch, &what, tiling).map_err(|e| Unscheduled(e.to_string()))?;
-        let (groups, size) = (self.groups(tiling), (self.m, self.n));
+        let program = matmul(arch, &whole.what, tiling).map_err(|e| Unscheduled(e.to_string()))?;
         Ok(StepLaunch {
             program: Arc::new(program),
-            bindings,
-            uniforms,
-            groups,
+            bindings: whole.bindings.clone(),
+            uniforms: whole.uniforms.clone(),
+            groups: self.groups(tiling),
             tiling: *tiling,
-            size,
+            size: (self.m, self.n),
             checks: Vec::new(),
         })
     }
