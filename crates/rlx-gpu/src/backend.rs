@@ -243,11 +243,12 @@ fn make<G: GpuApi>(
     tuning: &Tuning,
     own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
-    verify(&lir, &target, &own)?;
     let started = Instant::now();
+    verify(&lir, &target, &own)?;
+    let (verified, started) = (started.elapsed(), Instant::now());
     let (launches, tiles) = scheduled(&lir, &target, tuning, &own)?;
     let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
-    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "made kernels");
+    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, ?verified, "made kernels");
     let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
     executable(planned(gpu, target, lir, schedules)?)
 }
@@ -277,8 +278,9 @@ fn read<G: GpuApi>(
     found: &Found<'_>,
     own: &Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
-    verify(&lir, &target, own)?;
     let started = Instant::now();
+    verify(&lir, &target, own)?;
+    let (verified, started) = (started.elapsed(), Instant::now());
     let launches = Launches::from_bytes(found.kernels, &lir, &target)?;
     // No device looks at the accesses of tile programs: those of strangers are for none.
     let units = own.matrix_units.filter(|_| !found.guarded);
@@ -288,7 +290,7 @@ fn read<G: GpuApi>(
     };
     let (count, programs, took) =
         (launches.kernels.len(), tiles.programs.len(), found.took + started.elapsed());
-    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, "read kernels");
+    tracing::debug!(module = %lir.name, kernels = count, programs, ?took, ?verified, "read kernels");
     let schedules = Schedules { launches, tiles, guarded: found.guarded, blas: own.blas };
     let program = planned(Arc::clone(&gpu), target, lir, schedules).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
@@ -301,7 +303,7 @@ fn read<G: GpuApi>(
 
 /// Verifies a module for a device. Who does matmuls does not matter here, but attention is whole only where there are units.
 fn verify(lir: &LirModule, target: &KernelTarget, own: &Own) -> Result<()> {
-    let claimed = GpuTarget::new(target.clone(), own.matrix_units, Fast::default(), None);
+    let claimed = GpuTarget::new(target.clone(), own.matrix_units, Fast::default(), None).keeping_claims();
     rlx_opt::verify_lir::verify_program(lir, &claimed)
 }
 

@@ -1,14 +1,19 @@
 //! The device as the compiler sees it: what its kernels can do, and who does matmuls and convolutions.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
 use rlx_ir::lir::{LirModule, Step, View};
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, NodeId, Op};
 use rlx_kernel::KernelTarget;
+use rlx_kernel::schedule::{EqualSteps, StepDesc};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::blas::Taken;
 use crate::blas::epilogue::Epilogue;
 use crate::few_rows::{self, Fast};
+use crate::signal::locked;
 use crate::tiles::MatrixUnits;
 use crate::{blas, producers, tiles};
 
@@ -22,6 +27,15 @@ pub(crate) struct GpuTarget {
     pub(crate) fast: Fast,
     /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
+    /// What it claimed, where that is kept.
+    claims: Option<Arc<Mutex<Claims>>>,
+}
+
+/// What was claimed of nodes. A claim follows from how schedules see a node, and whether it is a region.
+#[derive(Debug, Default)]
+struct Claims {
+    nodes: EqualSteps,
+    made: HashMap<(usize, bool), Claim>,
 }
 
 /// Who does a matmul, or a convolution.
@@ -42,7 +56,22 @@ impl GpuTarget {
     ) -> Self {
         let channels_last = matrix_units.map_or(&[][..], |of| rlx_tile::schedule::multiplied(of.arch));
         let kernels = KernelTarget { channels_last, ..kernels };
-        GpuTarget { kernels, matrix_units, fast, library }
+        GpuTarget { kernels, matrix_units, fast, library, claims: None }
+    }
+
+    /// The same for one module: to say whether there is a kernel for a node takes as long as making it, and a model has few distinct nodes.
+    pub(crate) fn keeping_claims(self) -> Self {
+        GpuTarget { claims: Some(Arc::default()), ..self }
+    }
+
+    fn claimed(&self, node: &Node, graph: &Graph) -> Claim {
+        let whole = |of: MatrixUnits| tiles::takes_whole(node, graph, of, &self.kernels.limits);
+        let left_out = |of: MatrixUnits| self.is_left_out(node, graph, of);
+        match self.matrix_units {
+            Some(of) if whole(of) => Claim::Native,
+            Some(of) if left_out(of) => Claim::No(format!("tiles of {} do not compute it", of.arch.name())),
+            _ => self.kernels.claim(node, graph),
+        }
     }
 
     fn uses_library(&self) -> bool {
@@ -94,13 +123,12 @@ impl Target for GpuTarget {
     }
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
-        let whole = |of: MatrixUnits| tiles::takes_whole(node, graph, of, &self.kernels.limits);
-        let left_out = |of: MatrixUnits| self.is_left_out(node, graph, of);
-        match self.matrix_units {
-            Some(of) if whole(of) => Claim::Native,
-            Some(of) if left_out(of) => Claim::No(format!("tiles of {} do not compute it", of.arch.name())),
-            _ => self.kernels.claim(node, graph),
-        }
+        let (Some(claims), Ok(desc)) = (&self.claims, StepDesc::of_node(node, graph)) else {
+            return self.claimed(node, graph);
+        };
+        let mut claims = locked(claims);
+        let of = (claims.nodes.find(desc).0, matches!(node.op, Op::Region { .. }));
+        claims.made.entry(of).or_insert_with(|| self.claimed(node, graph)).clone()
     }
 
     fn pool_spec(&self) -> PoolSpec {
