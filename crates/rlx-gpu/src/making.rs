@@ -134,3 +134,6 @@ impl Making<'_> {
         self.tuning.knows(&key).then(|| self.tuning.variant(&key))
     }
 }
+
+#[cfg(test)]
+mod tests;
