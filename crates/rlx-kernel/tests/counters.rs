@@ -4,6 +4,7 @@
 //! interpreter's counters, summed over these dispatches ([`rlx_kernel::interp::count`] says what they are).
 //! `RLX_WRITE_DOCS=1 cargo test -p rlx-kernel --test counters` writes it again, unless a counter grew; `RLX_WRITE_DOCS=anyway` does so even
 //! then, for a change that takes more of one thing to save much of another.
+//! Conflicts of banks it must not have at all.
 
 mod common;
 
@@ -218,6 +219,8 @@ fn counters_do_not_grow() {
     add_rows(&mut table);
     add_models(&mut table);
     assert!(table.0.len() > 200, "only {} kernels", table.0.len());
+    let conflicts: Vec<_> = table.0.iter().filter(|(_, (_, counters))| counters.conflicts > 0).collect();
+    assert!(conflicts.is_empty(), "workgroup memory of no kernel here has conflicts: {conflicts:?}");
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/counters.tsv");
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     let worse = table.worse(&written);

@@ -25,7 +25,7 @@ pub(super) struct Layout {
     right_at: i32,
     /// How many rows of each invocation a slab of the finished tile has.
     slab_rows: i32,
-    /// From one row of a slab to the next.
+    /// From one invocation's rows of a slab to the next one's; its own follow each other without a gap.
     slab: i32,
     /// How long it all is.
     pub(super) len: i32,
@@ -43,12 +43,13 @@ impl Layout {
         while tile.lanes_m() * slab_rows * tile.n > strips {
             slab_rows /= 2;
         }
-        // A warp stores what several rows of invocations have: those begin as many banks apart as a row has invocations.
-        let mut slab = tile.n;
-        while tile.lanes_n() < BANKS && (slab_rows * slab) % (2 * tile.lanes_n()) != tile.lanes_n() {
+        // A warp stores what several rows of invocations have: those begin as many banks apart as a row has invocations. It reads rows that are
+        // shorter than a warp several at once: all of them are one invocation's, and so without a gap.
+        let mut slab = slab_rows * tile.n;
+        while tile.lanes_n() < BANKS && slab % (2 * tile.lanes_n()) != tile.lanes_n() {
             slab += 1;
         }
-        let rows = tile.lanes_m() * slab_rows * slab;
+        let rows = tile.lanes_m() * slab;
         Layout { left, right_at, slab_rows, slab, len: if strips > rows { strips } else { rows } }
     }
 }
@@ -205,18 +206,17 @@ impl Memory {
     ) -> Scheduled<()> {
         let tile = tiling.tile;
         let (rows, own_rows, width) = (cx.b.int(per), cx.b.int(tile.own_m), cx.b.int(tile.n));
-        let stride = cx.b.int(self.layout.slab);
+        let apart = cx.b.int(self.layout.slab);
         for (own_slab, sums) in sums.vars.chunks((per * tile.own_n) as usize).enumerate() {
             let own_slab = cx.b.int(own_slab as i32);
             let this = cx.b.eq(slab, own_slab);
             cx.if_then(this, |cx| {
-                let first = cx.b.mul(self.lane_m, rows);
+                let own = cx.b.mul(self.lane_m, apart);
+                let first = cx.b.add(own, self.lane_n);
                 for (i, &sum) in sums.iter().enumerate() {
-                    let (di, dj) = (i as i32 / tile.own_n, i as i32 % tile.own_n * tile.lanes_n());
-                    let (di, dj) = (cx.b.int(di), cx.b.int(dj));
-                    let (row, column) = (cx.b.add(first, di), cx.b.add(self.lane_n, dj));
-                    let start = cx.b.mul(row, stride);
-                    let (at, v) = (cx.b.add(start, column), cx.b.get(sum));
+                    let (row, column) = (i as i32 / tile.own_n, i as i32 % tile.own_n);
+                    let away = cx.b.int(row * tile.n + column * tile.lanes_n());
+                    let (at, v) = (cx.b.add(first, away), cx.b.get(sum));
                     cx.b.store_shared(self.shared, at, v);
                 }
                 Ok(())
@@ -224,6 +224,7 @@ impl Memory {
         }
         cx.b.barrier();
         let before = cx.b.mul(slab, rows);
+        let (dense, gap) = (cx.b.int(per * tile.n), cx.b.int(self.layout.slab - per * tile.n));
         self.each(cx, tiling, tile.lanes_m() * per * tile.n, |cx, flat| {
             let (row, n) = (cx.b.div(flat, width), cx.b.rem(flat, width));
             // Of each invocation there are `per` rows here, of the `own_m` that lie side by side in the tile.
@@ -236,8 +237,9 @@ impl Memory {
             };
             let at = [cx.b.add(place.m0, m), cx.b.add(place.n0, n)];
             tiling.finish(cx, &place.batch, at, finish, |cx| {
-                let start = cx.b.mul(row, stride);
-                let from = cx.b.add(start, n);
+                let owner = cx.b.div(flat, dense);
+                let gaps = cx.b.mul(owner, gap);
+                let from = cx.b.add(flat, gaps);
                 cx.b.load_shared(self.shared, from)
             })
         })
