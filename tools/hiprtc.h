@@ -50,6 +50,8 @@ __device__ __forceinline__ unsigned atomicAnd(unsigned* p, unsigned v) { return 
   __device__ __forceinline__ float name##f(float x) { return __builtin_##name##f(x); } \
   __device__ __forceinline__ double name(double x) { return __builtin_##name(x); }
 RLX_BUILTIN(fabs) RLX_BUILTIN(floor) RLX_BUILTIN(ceil) RLX_BUILTIN(trunc) RLX_BUILTIN(rint) RLX_BUILTIN(sqrt)
+__device__ __forceinline__ float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+__device__ __forceinline__ double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
 __device__ __forceinline__ float fminf(float x, float y) { return __builtin_fminf(x, y); }
 __device__ __forceinline__ double fmin(double x, double y) { return __builtin_fmin(x, y); }
 __device__ __forceinline__ float fmaxf(float x, float y) { return __builtin_fmaxf(x, y); }

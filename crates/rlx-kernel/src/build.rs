@@ -349,6 +349,15 @@ impl Builder {
         self.inst(Inst::Binary(op, a, b))
     }
 
+    /// `sum + x·y`, of floats rounded once where the device can ([`TypeSupport::fma`](crate::TypeSupport::fma)).
+    pub fn multiply_add(&mut self, x: Value, y: Value, sum: Value) -> Value {
+        if self.ty(sum).is_float() {
+            return self.inst(Inst::Fma(x, y, sum));
+        }
+        let product = self.mul(x, y);
+        self.add(sum, product)
+    }
+
     /// A comparison.
     pub fn compare(&mut self, op: Cmp, a: Value, b: Value) -> Value {
         self.inst(Inst::Compare(op, a, b))

@@ -144,6 +144,14 @@ fn binary_int(op: BinOp, ty: Ty, a: u64, b: u64) -> Option<u64> {
     ))
 }
 
+/// `x·y + z` of floats, rounded once.
+pub fn fma(ty: Ty, [x, y, z]: [u64; 3]) -> u64 {
+    match ty {
+        Ty::F64 => f64::from_bits(x).mul_add(f64::from_bits(y), f64::from_bits(z)).to_bits(),
+        _ => bits32(f32_of(x).mul_add(f32_of(y), f32_of(z))),
+    }
+}
+
 /// Whether the comparison holds.
 pub fn compare(op: Cmp, ty: Ty, a: u64, b: u64) -> bool {
     let ordering = match ty {

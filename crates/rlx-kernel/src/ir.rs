@@ -291,6 +291,8 @@ pub enum Inst {
     Load(Buffer, Value),
     /// An element of workgroup memory.
     LoadShared(Shared, Value),
+    /// The product of the first two values, plus the third: floats of one type, rounded once.
+    Fma(Value, Value, Value),
 }
 
 /// How many elements [`Stmt::LoadWide`] may read, and [`Stmt::StoreWide`] may write.
@@ -546,5 +548,9 @@ pub fn type_of(inst: &Inst, k: &Kernel) -> Option<Ty> {
             (ty(i)? == Ty::I32).then(|| k.buffers.get(b.index()).map(|b| Ty::of(b.dtype)))??
         }
         Inst::LoadShared(s, i) => (ty(i)? == Ty::I32).then(|| k.shared.get(s.index()).map(|s| s.ty))??,
+        Inst::Fma(x, y, z) => {
+            let t = ty(x)?;
+            (t.is_float() && ty(y)? == t && ty(z)? == t).then_some(t)?
+        }
     })
 }

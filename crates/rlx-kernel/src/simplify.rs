@@ -59,6 +59,12 @@ pub(crate) fn simplify(b: &mut Builder, inst: Inst) -> Simplified {
             Some(c) => constant(Const { ty: to, bits: c.bits }),
             None => Becomes(inst),
         },
+        Inst::Fma(x, y, z) => match [x, y, z].map(|v| b.as_const(v)) {
+            [Some(p), Some(q), Some(r)] => {
+                constant(Const { ty: p.ty, bits: eval::fma(p.ty, [p, q, r].map(|c| c.bits)) })
+            }
+            _ => Becomes(inst),
+        },
         _ => Becomes(inst),
     }
 }
@@ -243,10 +249,10 @@ pub(crate) fn operands(inst: &Inst, f: &mut dyn FnMut(Value)) {
             f(x);
             f(y);
         }
-        Inst::Select(c, x, y) => {
-            f(c);
+        Inst::Select(x, y, z) | Inst::Fma(x, y, z) => {
             f(x);
             f(y);
+            f(z);
         }
     }
 }
@@ -382,10 +388,10 @@ pub(crate) fn replace_operands(inst: &mut Inst, f: &mut dyn FnMut(Value) -> Valu
             to(x);
             to(y);
         }
-        Inst::Select(c, x, y) => {
-            to(c);
+        Inst::Select(x, y, z) | Inst::Fma(x, y, z) => {
             to(x);
             to(y);
+            to(z);
         }
     }
 }

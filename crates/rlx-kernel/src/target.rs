@@ -27,6 +27,8 @@ pub struct TypeSupport {
     pub int16: bool,
     /// A mathematical library accurate to a few units in the last place.
     pub math: bool,
+    /// A fused multiply-add: product and sum are rounded once. Without it both are rounded.
+    pub fma: bool,
     /// Which neighbouring elements are accessed together.
     pub wide: WideAccess,
     /// A compiler that keeps what comparisons say of NaN. Microsoft's for HLSL writes `!(x < y)` as `x >= y`, which is another thing when either is
@@ -42,16 +44,18 @@ impl TypeSupport {
         narrow: true,
         int16: true,
         math: true,
+        fma: true,
         wide: WideAccess::All,
         nan_order: true,
     };
-    /// What every WGSL implementation has: 32-bit types.
+    /// What every WGSL implementation has: 32-bit types. Its `fma` may be a product and a sum, each rounded.
     pub const WGSL: TypeSupport = TypeSupport {
         int64: false,
         float64: false,
         narrow: false,
         int16: false,
         math: false,
+        fma: false,
         wide: WideAccess::Words,
         nan_order: true,
     };
@@ -66,6 +70,7 @@ impl TypeSupport {
         narrow: true,
         int16: true,
         math: false,
+        fma: true,
         wide: WideAccess::All,
         nan_order: true,
     };

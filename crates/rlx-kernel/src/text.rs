@@ -135,6 +135,7 @@ fn write_inst(f: &mut dyn Write, inst: &Inst) -> fmt::Result {
         Inst::Bitcast(ty, v) => write!(f, "bitcast {} {v}", ty.name()),
         Inst::Load(b, i) => write!(f, "load b{}[{i}]", b.0),
         Inst::LoadShared(s, i) => write!(f, "load s{}[{i}]", s.0),
+        Inst::Fma(x, y, z) => write!(f, "fma {x} {y} {z}"),
     }
 }
 

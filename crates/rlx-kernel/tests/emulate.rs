@@ -262,3 +262,54 @@ fn negated_comparisons_with_nan_survive_a_compiler_that_inverts_them() {
         }
     }
 }
+
+#[test]
+fn a_sum_of_a_product_is_rounded_once_where_the_device_can_and_twice_elsewhere() {
+    let x: Vec<f32> = (0..200).map(|i| 1.0 + (2 * i + 1) as f32 * 2f32.powi(-13)).collect();
+    let got = |types: TypeSupport| {
+        let compile = |kernel: &Kernel| emulate(kernel, types).unwrap();
+        read(&run_compiled((DType::F32, &f32s(&x)), DType::F32, compile, |b, v| {
+            let sum = b.number(Ty::F32, -1.0);
+            b.multiply_add(v, v, sum)
+        }))
+    };
+    let (once, twice): (Vec<f32>, Vec<f32>) = x.iter().map(|&x| (x.mul_add(x, -1.0), x * x - 1.0)).unzip();
+    assert!(once.iter().zip(&twice).all(|(once, twice)| once != twice), "no product here is a float");
+    assert_eq!(got(TypeSupport::ALL), once);
+    assert_eq!(got(TypeSupport::MSL), once);
+    assert_eq!(got(TypeSupport::WGSL), twice);
+    let wide = |types: TypeSupport| {
+        let x: Vec<u8> = x.iter().flat_map(|&x| (f64::from(x) / 3.0).to_le_bytes()).collect();
+        let compile = |kernel: &Kernel| emulate(kernel, types).unwrap();
+        let y = run_compiled((DType::F64, &x), DType::F64, compile, |b, v| b.multiply_add(v, v, v));
+        y.chunks_exact(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect::<Vec<f64>>()
+    };
+    let thirds = x.iter().map(|&x| f64::from(x) / 3.0);
+    let (once, twice): (Vec<f64>, Vec<f64>) = thirds.map(|x| (x.mul_add(x, x), x * x + x)).unzip();
+    assert_eq!(wide(TypeSupport::ALL), once);
+    assert_eq!(wide(TypeSupport { fma: false, ..TypeSupport::ALL }), twice);
+    assert_ne!(once, twice);
+}
+
+#[test]
+fn a_sum_of_a_product_is_of_floats_of_one_type() {
+    let kernel = |ty: Ty, sum: Ty| {
+        let mut b = Builder::new("fma", 1);
+        let (x, z) = (b.declare_var(ty), b.declare_var(sum));
+        let (x, z) = (b.get(x), b.get(z));
+        let mut kernel = b.finish();
+        let value = Value(2);
+        kernel.values = vec![ty, sum, ty];
+        kernel.body = vec![
+            Stmt::Let(x, Inst::Get(rlx_kernel::ir::Var(0))),
+            Stmt::Let(z, Inst::Get(rlx_kernel::ir::Var(1))),
+            Stmt::Let(value, Inst::Fma(x, x, z)),
+        ];
+        kernel
+    };
+    verify(&kernel(Ty::F32, Ty::F32)).unwrap();
+    verify(&kernel(Ty::F64, Ty::F64)).unwrap();
+    for (ty, sum) in [(Ty::I32, Ty::I32), (Ty::F32, Ty::F64), (Ty::F64, Ty::F32), (Ty::Bool, Ty::Bool)] {
+        assert!(verify(&kernel(ty, sum)).is_err(), "{} and {}", ty.name(), sum.name());
+    }
+}

@@ -258,6 +258,7 @@ impl Run<'_> {
             Inst::Compare(op, x, y) => u64::from(eval::compare(op, ty(x), self.at(x), self.at(y))),
             Inst::Select(c, x, y) => self.at(if self.at(c) != 0 { x } else { y }),
             Inst::Convert(to, x) => eval::convert(to, ty(x), self.at(x)),
+            Inst::Fma(x, y, z) => eval::fma(ty(x), [x, y, z].map(|v| self.at(v))),
             Inst::Bitcast(_, x) => self.at(x),
             Inst::Load(b, i) => {
                 let index = self.at(i) as u32 as i32;

@@ -8,6 +8,7 @@
 //! - elementary functions that the device has not become those of [`rlx_math`] (`lanes.rs`, `math.rs`), so that they are as
 //!   accurate on every device;
 //! - neighbouring elements that are accessed together ([`Stmt::LoadWide`], [`Stmt::StoreWide`]) are accessed one after the other where the language has no such access;
+//! - products that are added are rounded before that where the language does not promise to round once;
 //! - comparisons of floats by order say by bits that neither is NaN, where the device's compiler would not keep it.
 //!
 //! binary64 is not emulated: a kernel that computes in it is rejected. Elements of 4 bits are packed into
@@ -346,6 +347,12 @@ impl Emulator<'_> {
                 let (x, y) = (self.one(x), self.one(y));
                 return Ok(Rep::One(self.ordered(op, x, y)));
             }
+            // Two roundings instead of one.
+            Inst::Fma(x, y, z) if !self.types.fma => {
+                let (x, y, z) = (self.one(x), self.one(y), self.one(z));
+                let product = self.b.mul(x, y);
+                return Ok(Rep::One(self.b.add(z, product)));
+            }
             Inst::Load(buffer, i) => {
                 let index = self.one(i);
                 return Ok(self.load(buffer, index));
@@ -369,6 +376,7 @@ impl Emulator<'_> {
             Inst::Binary(op, x, y) => Inst::Binary(op, one(x), one(y)),
             Inst::Compare(op, x, y) => Inst::Compare(op, one(x), one(y)),
             Inst::Select(c, x, y) => Inst::Select(one(c), one(x), one(y)),
+            Inst::Fma(x, y, z) => Inst::Fma(one(x), one(y), one(z)),
             Inst::Convert(ty, v) => Inst::Convert(ty, one(v)),
             Inst::Bitcast(ty, v) => Inst::Bitcast(ty, one(v)),
             Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId => *inst,

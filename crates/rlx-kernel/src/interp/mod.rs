@@ -393,6 +393,12 @@ impl<'a> Machine<'a> {
                 }
                 self.count_shared(s, i, mask);
             }
+            Inst::Fma(x, y, z) => {
+                let ty = self.ty(x);
+                lanes().for_each(|l| {
+                    self.values[base + l] = eval::fma(ty, [x, y, z].map(|v| self.at(v, l)));
+                });
+            }
         }
         Ok(())
     }

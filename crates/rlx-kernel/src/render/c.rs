@@ -262,6 +262,10 @@ impl Dialect for C<'_> {
                 loaded(self.dtype(b), element)
             }
             Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),
+            Inst::Fma(x, y, z) => {
+                let [p, q, r] = [x, y, z].map(|v| self.name(v));
+                self.call("fma", self.ty_of(x), &format!("{p}, {q}, {r}"))?
+            }
         })
     }
 

@@ -120,7 +120,8 @@ impl Flavour for Msl {
     }
 
     fn function(&self, name: &str, ty: Ty) -> Option<String> {
-        let exact = matches!(name, "fabs" | "floor" | "ceil" | "trunc" | "rint" | "fmin" | "fmax" | "sqrt");
+        let exact =
+            matches!(name, "fabs" | "floor" | "ceil" | "trunc" | "rint" | "fmin" | "fmax" | "sqrt" | "fma");
         // Square roots are correctly rounded among the precise functions alone.
         let space = if name == "sqrt" { "precise::" } else { "" };
         (exact && ty == Ty::F32).then(|| format!("{space}{name}"))

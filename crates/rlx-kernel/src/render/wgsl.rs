@@ -289,6 +289,8 @@ impl Dialect for Wgsl<'_> {
                 _ => self.element(b, &self.name(i)),
             },
             Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),
+            // The language's may round the product.
+            Inst::Fma(..) => return reject(self.kernel, "WGSL", "sum of a product that is rounded once"),
         })
     }
 

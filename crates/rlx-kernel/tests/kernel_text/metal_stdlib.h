@@ -32,6 +32,7 @@ static inline float ceil(float x) { return __builtin_ceilf(x); }
 static inline float trunc(float x) { return __builtin_truncf(x); }
 static inline float rint(float x) { return __builtin_rintf(x); }
 static inline float fmin(float x, float y) { return __builtin_fminf(x, y); }
+static inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 static inline float fmax(float x, float y) { return __builtin_fmaxf(x, y); }
 namespace precise {
 static inline float sqrt(float x) { return __builtin_sqrtf(x); }

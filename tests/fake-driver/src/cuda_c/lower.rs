@@ -230,6 +230,14 @@ impl Parser<'_> {
                 };
                 self.inst(Inst::Binary(op, x, y))
             }
+            [x, y, z] => {
+                let (x, y) = self.alike(x, y)?;
+                let z = self.typed_alike(z, x)?;
+                match self.library(name, x)? {
+                    "fma" if self.type_of(z) == self.type_of(x) => self.inst(Inst::Fma(x, y, z)),
+                    _ => Err(format!("{name:?} is no function of these three values")),
+                }
+            }
             _ => Err(format!("{name:?} with {} arguments", arguments.len())),
         }
     }

@@ -240,9 +240,8 @@ impl Sums {
     /// Adds the products of some elements of a column of the left matrix with those of a row of the right one.
     fn add(&self, cx: &mut Cx<'_>, x: &[Value], y: &[Value]) {
         for (i, &sum) in self.vars.iter().enumerate() {
-            let product = cx.b.mul(x[i / self.columns], y[i % self.columns]);
             let now = cx.b.get(sum);
-            let next = cx.b.add(now, product);
+            let next = cx.b.multiply_add(x[i / self.columns], y[i % self.columns], now);
             cx.b.set(sum, next);
         }
     }

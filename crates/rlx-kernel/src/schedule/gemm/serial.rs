@@ -31,9 +31,8 @@ pub(super) fn launch(mut cx: Cx<'_>, p: &Gemm, operands: Operands<'_>) -> Schedu
         let mut outer = |cx: &mut Cx<'_>, begin| share.as_mut().map_or(Ok(()), |share| share(cx, begin, n));
         for_k(&mut *cx, &sizes.k, &mut outer, &mut |cx, k| {
             let (x, y) = (a(cx, batch, m, k)?, b(cx, batch, k, n)?);
-            let product = cx.b.mul(x, y);
             let now = cx.b.get(sum);
-            let next = cx.b.add(now, product);
+            let next = cx.b.multiply_add(x, y, now);
             cx.b.set(sum, next);
             Ok(())
         })?;

@@ -158,8 +158,7 @@ fn add(cx: &mut Cx<'_>, sums: &Sums, block: &Block, inside: Option<Value>) {
         let before = cx.b.get(sum);
         let mut now = before;
         for (x, y) in block.x.iter().zip(&block.y) {
-            let product = cx.b.mul(x[i / sums.columns], y[i % sums.columns]);
-            now = cx.b.add(now, product);
+            now = cx.b.multiply_add(x[i / sums.columns], y[i % sums.columns], now);
         }
         if let Some(inside) = inside {
             now = cx.b.select(inside, now, before);
