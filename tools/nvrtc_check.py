@@ -9,7 +9,8 @@ With --ptx, files of tile programs are compiled to PTX alone, beside each (FILE.
 Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
 counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
 all values in registers (but for a few bytes on Blackwell), and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply
-by warp groups, those of sm_100a into tensor memory, and both have tensor copies of 29 KiB or more under way.
+by warp groups, those of sm_100a into tensor memory, and both have tensor copies of 29 KiB or more under way. Kernels must multiply and add by one
+instruction wherever their text does.
 
 NVRTC comes from the PyPI package nvidia-cuda-nvrtc, installed or unpacked in the folder RLX_NVRTC; the disassembler from nvidia-cuda-nvdisasm, in
 RLX_NVDISASM. Exits with 1 when a file does not compile or its code is not as expected, with 2 when the library is not there.
@@ -54,6 +55,8 @@ COUNTED = {
 }
 # Architectures that have programs of the group level.
 GROUPS = ["sm_90a", "sm_100a"]
+# A call that multiplies and adds, and the instruction that is one; of kernels, looked for in the code for one architecture.
+FUSED_CALL, FUSED, FUSED_ARCHITECTURE = rb"\bfmaf\(", r"FFMA\b", "sm_90"
 # What the assembler says.
 SAID = {"registers": r"Used (\d+) registers", "spilled": r"(\d+) bytes spill stores"}
 
@@ -82,15 +85,20 @@ def find_disassembler():
     return path
 
 
-def count(disassembler, source, code, said):
-    """What is counted in machine code, what the assembler said (the registers of a lane, the bytes that they did not hold), and what the text says."""
+def disassemble(disassembler, code):
+    """The instructions in machine code, in order."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
         f.write(code)
         f.flush()
         text = subprocess.run([disassembler, "-c", f.name], check=True, capture_output=True, text=True).stdout
     lines = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)", text)
     # The compiler fills up the end.
-    lines = [line for line in lines if not line.startswith("NOP")]
+    return [line for line in lines if not line.startswith("NOP")]
+
+
+def count(disassembler, source, code, said):
+    """What is counted in machine code, what the assembler said (the registers of a lane, the bytes that they did not hold), and what the text says."""
+    lines = disassemble(disassembler, code)
     counts = {name: sum(bool(re.match(what, line)) for line in lines) for name, what in COUNTED.items()}
     for name, what in SAID.items():
         counts[name] = int(re.search(what, said).group(1))
@@ -114,6 +122,15 @@ def judge(name, architecture, counts):
         yield f"registers spilled: {counts['spilled']} bytes, {counts['local']} accesses to local memory"
     if not groups and not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
         yield "no loads of 16 bytes"
+
+
+def judge_kernel(disassembler, source, code):
+    """What is wrong with the machine code of a kernel."""
+    calls = len(re.findall(FUSED_CALL, source))
+    if calls:
+        fused = sum(bool(re.match(FUSED, line)) for line in disassemble(disassembler, code))
+        if fused < calls:
+            yield f"{fused} instructions multiply and add, of {calls} in the text"
 
 
 def compile_source(nvrtc, source, name, architecture, form="CUBIN"):
@@ -190,6 +207,10 @@ def main(arguments):
             if failed or log:
                 print(f"{path} {architecture}: {'failed' if failed else 'warnings'}\n{log}")
             failures += bool(failed)
+            if architecture == FUSED_ARCHITECTURE and disassembler and not failed and not least:
+                for wrong in judge_kernel(disassembler, source, code):
+                    print(f"{path} {architecture}: {wrong}")
+                    failures += 1
             if least and disassembler and not failed:
                 name, counts = base.removeprefix("tile."), count(disassembler, source, code, said)
                 rows.append((name, architecture, counts))
