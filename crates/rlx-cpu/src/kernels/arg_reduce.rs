@@ -18,8 +18,8 @@ use crate::layout::At;
 use crate::rows::{self, Reduction, Rows};
 use crate::simd::{LANES, Simd};
 
-/// The most lines that are compared side by side.
-const BLOCK: usize = 256;
+/// The most lines that are compared side by side: runs of memory long enough to be fetched ahead.
+const BLOCK: usize = 1024;
 
 /// Pieces of one line that are compared side by side.
 const PIECES: usize = 64;
@@ -99,6 +99,7 @@ impl ArgReduce {
         let block = if neighbours { cx.share(plan.worth, rows, row, BLOCK, LANES) } else { 1 };
         let blocks = row.div_ceil(block).max(1);
         cx.parallel(plan.worth, rows * blocks, &|range, _| {
+            let mut found = Found::<T::Key, BLOCK>::new();
             for unit in range {
                 let start = unit % blocks * block;
                 let line = unit / blocks * row + start;
@@ -108,8 +109,7 @@ impl ArgReduce {
                     let out = out.get().add(line);
                     if neighbours {
                         let n = block.min(row - start);
-                        let mut found = Found::<T::Key, BLOCK>::new();
-                        find_columns(isa, how, (first, lines.step, lines.size, n), &mut found);
+                        find_neighbours(isa, how, self.dtype, (first, lines.step, lines.size, n), &mut found);
                         for (i, &at) in found.at[..n].iter().enumerate() {
                             *out.add(i) = i64::from(at);
                         }
@@ -174,6 +174,9 @@ impl<K: Key, const N: usize> Found<K, N> {
     }
 }
 
+/// Elements of each line that are compared before what was found is written.
+const ROWS: usize = 4;
+
 struct Columns<'a, T: Ordered, const N: usize> {
     how: How,
     first: *const T,
@@ -196,24 +199,201 @@ unsafe fn find_columns<T: Ordered, const N: usize>(
     isa.run(Columns { how, first, step, size, width, found });
 }
 
+/// As [`find_columns`], of `dtype`: f32 as they are, unless one of them is NaN.
+///
+/// # Safety
+/// As [`find_columns`]; `T` must be the elements' type.
+unsafe fn find_neighbours<T: Ordered, const N: usize>(
+    isa: Isa,
+    how: How,
+    dtype: DType,
+    (first, step, size, width): (*const T, isize, usize, usize),
+    found: &mut Found<T::Key, N>,
+) {
+    if dtype == DType::F32 {
+        let (best, at) = (found.best.as_mut_ptr().cast(), found.at.as_mut_ptr().cast());
+        let How { smallest, last } = how;
+        let (first, width) = (first.cast(), width.min(N));
+        if isa.run(FloatColumns { smallest, last, first, step, size, width, best, at }) {
+            return;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { find_columns(isa, how, (first, step, size, width), found) }
+}
+
 impl<T: Ordered, const N: usize> Kernel for Columns<'_, T, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let (turn, last) = (turn::<T::Key>(self.how), self.how.last);
+        // SAFETY: `find_columns` was promised the elements.
+        unsafe { if self.how.last { self.all::<true>() } else { self.all::<false>() } }
+    }
+}
+
+impl<T: Ordered, const N: usize> Columns<'_, T, N> {
+    /// Places are counted from the beginning of a piece of all lines, so that they fit the lanes of keys: what pieces found is then
+    /// compared.
+    ///
+    /// # Safety
+    /// As [`find_columns`].
+    #[inline(always)]
+    unsafe fn all<const LAST: bool>(self) {
         let n = self.width.min(N);
+        let (mut keys, mut places) = ([T::Key::NONE; N], [T::Key::near(0); N]);
+        let (keys, places) = (&mut keys[..n], &mut places[..n]);
         let (best, at) = (&mut self.found.best[..n], &mut self.found.at[..n]);
-        for i in 0..self.size {
-            let line = self.first.wrapping_offset(i as isize * self.step);
-            // SAFETY: `find_columns` was promised the elements.
-            let line = unsafe { std::slice::from_raw_parts(line, n) };
-            for ((best, at), &x) in best.iter_mut().zip(at.iter_mut()).zip(line) {
-                let key = wanted(x, turn);
-                let better = (i == 0) | (key > *best) | (last & (key == *best));
-                *best = if better { key } else { *best };
-                *at = if better { i as u32 } else { *at };
+        let mut start = 0;
+        while start < self.size {
+            let size = T::Key::NEAR.min(self.size - start);
+            let first = self.first.wrapping_offset(start as isize * self.step);
+            // SAFETY: the caller's promise.
+            unsafe { piece::<T, LAST>(turn(self.how), (first, self.step, size), keys, places) };
+            for (((best, at), &key), &place) in best.iter_mut().zip(at.iter_mut()).zip(&*keys).zip(&*places) {
+                if (start == 0) | beats::<_, LAST>(key, *best) {
+                    (*best, *at) = (key, start as u32 + place.into() as u32);
+                }
             }
+            start += size;
+        }
+    }
+}
+
+/// Whether a key is to be taken instead of the best one before it.
+#[inline(always)]
+fn beats<K: Key, const LAST: bool>(key: K, best: K) -> bool {
+    if LAST { key >= best } else { key > best }
+}
+
+/// Element `i` of `n` lines.
+///
+/// # Safety
+/// The lines must have it, for as long as it is used.
+#[inline(always)]
+unsafe fn row<'a, T>(first: *const T, step: isize, i: usize, n: usize) -> &'a [T] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(first.wrapping_offset(i as isize * step), n) }
+}
+
+/// Compares the elements `(first, step, size)` of as many lines as there are keys, at most as many as have places.
+///
+/// # Safety
+/// The lines must have these elements, and at least one each.
+#[inline(always)]
+unsafe fn piece<T: Ordered, const LAST: bool>(
+    turn: T::Key,
+    (first, step, size): (*const T, isize, usize),
+    keys: &mut [T::Key],
+    places: &mut [<T::Key as Key>::Near],
+) {
+    let n = keys.len();
+    // SAFETY: the caller's promise.
+    unsafe {
+        for ((key, place), &x) in keys.iter_mut().zip(places.iter_mut()).zip(row(first, step, 0, n)) {
+            (*key, *place) = (wanted(x, turn), T::Key::near(0));
+        }
+        let whole = (size - 1) / ROWS * ROWS + 1;
+        for i in (1..whole).step_by(ROWS) {
+            let mut rows = [row(first, step, i, n); ROWS];
+            for (r, row_of) in rows.iter_mut().enumerate() {
+                *row_of = row(first, step, i + r, n);
+            }
+            for (j, (key, place)) in keys.iter_mut().zip(places.iter_mut()).enumerate() {
+                let (mut best, mut at) = (*key, *place);
+                for (r, row) in rows.iter().enumerate() {
+                    let key = wanted(*row.get_unchecked(j), turn);
+                    let better = beats::<_, LAST>(key, best);
+                    best = if better { key } else { best };
+                    at = if better { T::Key::near(i + r) } else { at };
+                }
+                (*key, *place) = (best, at);
+            }
+        }
+        for i in whole..size {
+            for ((best, place), &x) in keys.iter_mut().zip(places.iter_mut()).zip(row(first, step, i, n)) {
+                let key = wanted(x, turn);
+                let better = beats::<_, LAST>(key, *best);
+                *best = if better { key } else { *best };
+                *place = if better { T::Key::near(i) } else { *place };
+            }
+        }
+    }
+}
+
+/// Neighbouring lines of f32, and what was found in each: the bits of the element, and of its number.
+struct FloatColumns {
+    smallest: bool,
+    /// Of equal elements the last.
+    last: bool,
+    first: *const f32,
+    step: isize,
+    size: usize,
+    width: usize,
+    best: *mut f32,
+    at: *mut f32,
+}
+
+impl Kernel for FloatColumns {
+    /// Whether there is no NaN among them, nor infinities of both signs; otherwise nothing was found.
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> bool {
+        // SAFETY: who runs the kernel was promised the elements, and has room for what is found.
+        unsafe { if self.last { self.all::<S, true>(s) } else { self.all::<S, false>(s) } }
+    }
+}
+
+impl FloatColumns {
+    /// # Safety
+    /// The lines must have these elements, at least one each, and `best` and `at` room for one of each line.
+    #[inline(always)]
+    unsafe fn all<S: Simd, const LAST: bool>(&self, s: S) -> bool {
+        let mut odd = s.lt(s.zero(), s.zero());
+        let mut i = 0;
+        while i < self.size {
+            let whole = i > 0 && self.size - i >= ROWS;
+            for j in (0..self.width).step_by(LANES) {
+                // SAFETY: the caller's promise.
+                let sum = unsafe {
+                    if whole { self.join::<S, LAST, ROWS>(s, i, j) } else { self.join::<S, LAST, 1>(s, i, j) }
+                };
+                odd = s.mask_or(odd, s.is_nan(sum));
+            }
+            i += if whole { ROWS } else { 1 };
+        }
+        s.mask_bits(odd) == 0
+    }
+
+    /// Joins the elements from number `i` on of sixteen lines or fewer, from number `j` on, to what was found in them; the sum of these
+    /// elements, NaN if one of them is.
+    ///
+    /// # Safety
+    /// As [`FloatColumns::all`].
+    #[inline(always)]
+    unsafe fn join<S: Simd, const LAST: bool, const R: usize>(&self, s: S, i: usize, j: usize) -> S::F {
+        let n = LANES.min(self.width - j);
+        let (best_to, at_to) = (self.best.wrapping_add(j), self.at.wrapping_add(j));
+        let first = self.first.wrapping_add(j).wrapping_offset(i as isize * self.step);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sum = s.load_upto(first, n);
+            let (mut best, mut at) = (sum, s.zero());
+            if i > 0 {
+                (best, at) = (s.load_upto(best_to, n), s.load_upto(at_to, n));
+            }
+            for r in 0..R {
+                let x = s.load_upto(first.wrapping_offset(r as isize * self.step), n);
+                let (low, high) = if self.smallest { (x, best) } else { (best, x) };
+                let better = if LAST { s.le(low, high) } else { s.lt(low, high) };
+                best = s.select(better, x, best);
+                at = s.select(better, s.from_bits(s.splat_i((i + r) as i32)), at);
+                sum = if r == 0 { sum } else { s.add(sum, x) };
+            }
+            s.store_upto(best_to, n, best);
+            s.store_upto(at_to, n, at);
+            sum
         }
     }
 }
@@ -359,6 +539,51 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What is found in neighbouring lines is what comparing one by one finds: lines longer than bytes count, and widths of no whole vector.
+    fn check_neighbours<T: Ordered>(dtype: DType, element: impl Fn(usize) -> T) {
+        for (size, width) in [(1, 9), (2, 16), (5, 33), (254, 8), (255, 17), (256, 8), (257, 40), (700, 70)] {
+            let mut all: Vec<T> = (0..size * width).map(&element).collect();
+            for (smallest, last) in [(false, false), (false, true), (true, false), (true, true)] {
+                let how = How { smallest, last };
+                let line = |first| Line { first, step: width as isize };
+                // SAFETY: each line has so many elements.
+                let of = |x: &mut T| unsafe { one_by_one(how, &line(x), 0..size, None) }.1 as u32;
+                let want: Vec<u32> = all[..width].iter_mut().map(of).collect();
+                for isa in Isa::available() {
+                    let mut found = Found::<T::Key, BLOCK>::new();
+                    // SAFETY: as above, and of f32 if `dtype` says so.
+                    unsafe {
+                        find_neighbours(
+                            isa,
+                            how,
+                            dtype,
+                            (all.as_ptr(), width as isize, size, width),
+                            &mut found,
+                        );
+                    }
+                    assert_eq!(found.at[..width], want, "{isa} {dtype} {how:?} {size} by {width}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbouring_lines_find_the_first_and_the_last() {
+        // Few values, so that extremes are equal; runs of them, so that some are in later pieces alone.
+        let value = |i: usize| (i * 7919 % 13 + i / 3001 % 2) as u8;
+        check_neighbours(DType::U8, value);
+        check_neighbours(DType::U8, |_| 200u8);
+        check_neighbours(DType::I8, |i| value(i) as i8 - 6);
+        check_neighbours(DType::BF16, |i| bf16::from_f32(f32::from(value(i)) - 6.0));
+        check_neighbours(DType::I64, |i| i64::from(value(i)) - 6);
+        check_neighbours(DType::F32, |i| f32::from(value(i)) - 6.0);
+        check_neighbours(DType::F32, |i| if i % 2 == 0 { 0.0f32 } else { -0.0 });
+        let infinite = [f32::INFINITY, f32::NEG_INFINITY, 1.0];
+        check_neighbours(DType::F32, |i| infinite[usize::from(value(i)) % 3]);
+        let odd = |i: usize| if i % 97 == 40 { f32::NAN } else { f32::from(value(i)) };
+        check_neighbours(DType::F32, odd);
     }
 
     #[test]

@@ -45,6 +45,12 @@ pub(crate) trait Key:
     fn key_of(of: Self::Candidate) -> Self;
     /// The longest line whose places fit.
     const LONGEST: usize;
+    /// A place among neighbouring elements, of the key's size: both are selected by the same lanes.
+    type Near: Copy + Into<u64> + Send + Sync + 'static;
+    /// How many places that has …
+    const NEAR: usize;
+    /// … and one of them.
+    fn near(place: usize) -> Self::Near;
 }
 
 macro_rules! narrow_keys {
@@ -68,6 +74,12 @@ macro_rules! narrow_keys {
                 ((of >> 32) as $unsigned ^ (<$t>::MIN as $unsigned)) as $t
             }
             const LONGEST: usize = u32::MAX as usize;
+            type Near = $unsigned;
+            const NEAR: usize = <$unsigned>::MAX as usize;
+            #[inline(always)]
+            fn near(place: usize) -> $unsigned {
+                place as $unsigned
+            }
         }
     )*};
 }
@@ -95,6 +107,12 @@ impl Key for i64 {
         of.0
     }
     const LONGEST: usize = usize::MAX;
+    type Near = u64;
+    const NEAR: usize = usize::MAX;
+    #[inline(always)]
+    fn near(place: usize) -> u64 {
+        place as u64
+    }
 }
 
 macro_rules! integers {
