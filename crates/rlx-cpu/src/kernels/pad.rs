@@ -3,6 +3,8 @@
 //! Trailing dimensions without a border are one unit that is moved as bytes; the innermost dimension that has
 //! one makes the rows: border, elements, border.
 
+use std::ops::Range;
+
 use rlx_backend::extents::Ex;
 use rlx_ir::op::PadMode;
 use rlx_ir::{Graph, Node, Op, Result};
@@ -11,7 +13,9 @@ use rlx_opt::Claim;
 use super::elementwise::sized;
 use super::gather::copy_bytes;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::isa::Kernel;
 use crate::layout::{At, MAX_RANK};
+use crate::simd::Simd;
 
 /// Elements of whole bytes are moved, whatever they are.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
@@ -70,6 +74,7 @@ struct Plan {
 
 /// The position within `size` elements that `place` maps to, which may be outside; `None` is the border of
 /// constant mode.
+#[inline(always)]
 fn source(mode: PadMode, place: isize, size: usize) -> Option<usize> {
     let n = size as isize;
     if place >= 0 && place < n {
@@ -154,40 +159,81 @@ impl StepKernel for Pad {
             None => Shared::new((&raw const ZERO).cast_mut().cast()),
         };
         let (from, to) = (cx.shared::<u8>(plan.x), cx.shared::<u8>(plan.out));
-        let bytes = plan.unit * plan.word;
+        let isa = cx.isa;
         cx.parallel(plan.worth, plan.rows, &|range, _| {
-            for row in range {
-                // SAFETY: the caller's promise; rows are disjoint, places are within both tensors.
-                unsafe {
-                    let to = to.get().wrapping_add(row * plan.row.grown * bytes);
-                    match plan.outer_place(mode, row) {
-                        Some(place) => {
-                            plan.row(mode, from.get().wrapping_add(place * bytes), value.get(), to);
-                        }
-                        None => plan.border(value.get(), to, plan.row.grown),
-                    }
-                }
-            }
+            // The caller's promise; rows are disjoint.
+            isa.run(Rows { plan, mode, range, from: from.get(), value: value.get(), to: to.get() });
         });
         Ok(())
     }
+}
+
+/// Rows of a result: all that there are in `range`.
+struct Rows<'a> {
+    plan: &'a Plan,
+    mode: PadMode,
+    range: Range<usize>,
+    from: *const u8,
+    value: *const u8,
+    to: *mut u8,
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Rows { plan, mode, range, from, value, to } = self;
+        let bytes = plan.unit * plan.word;
+        // Rows along one dimension follow each other without a division.
+        let (lines, outer) = match plan.outer[..plan.rank].split_last() {
+            Some((&lines, outer)) => (lines, outer),
+            None => (Axis { before: 0, size: 1, grown: 1, stride: 0 }, &[][..]),
+        };
+        let mut row = range.start;
+        while row < range.end {
+            let first = row % lines.grown;
+            let above = outer_place(mode, outer, row / lines.grown);
+            let count = (lines.grown - first).min(range.end - row);
+            for line in first..first + count {
+                let own = source(mode, line as isize - lines.before as isize, lines.size);
+                let to = to.wrapping_add(row * plan.row.grown * bytes);
+                // SAFETY: who runs the kernel was promised the operands; places are within both tensors.
+                unsafe {
+                    match (above, own) {
+                        (Some(above), Some(own)) => {
+                            let from = from.wrapping_add((above + own * lines.stride) * bytes);
+                            plan.row(mode, from, value, to);
+                        }
+                        _ => plan.border(value, to, plan.row.grown),
+                    }
+                }
+                row += 1;
+            }
+        }
+    }
+}
+
+/// The unit at which block `block` of the dimensions before the rows' own begins in `x`; `None` within the border.
+fn outer_place(mode: PadMode, outer: &[Axis], mut block: usize) -> Option<usize> {
+    let mut place = 0;
+    for axis in outer.iter().rev() {
+        let at = (block % axis.grown) as isize - axis.before as isize;
+        place += source(mode, at, axis.size)? * axis.stride;
+        block /= axis.grown;
+    }
+    Some(place)
 }
 
 /// The border's value where none is given: 0 of any type.
 static ZERO: u64 = 0;
 
 impl Plan {
-    /// The unit at which row `row` of the result begins in `x`; `None` within the border.
-    fn outer_place(&self, mode: PadMode, mut row: usize) -> Option<usize> {
-        let mut place = 0;
-        for axis in self.outer[..self.rank].iter().rev() {
-            let at = (row % axis.grown) as isize - axis.before as isize;
-            place += source(mode, at, axis.size)? * axis.stride;
-            row /= axis.grown;
-        }
-        Some(place)
-    }
-
+    /// A row: border, elements, border.
+    ///
+    /// # Safety
+    /// The row must be readable in `x` and writable in the result, the value readable for one element.
+    #[inline(always)]
     unsafe fn row(&self, mode: PadMode, from: *const u8, value: *const u8, to: *mut u8) {
         let Axis { before, size, grown, .. } = self.row;
         let bytes = self.unit * self.word;
@@ -210,6 +256,10 @@ impl Plan {
     }
 
     /// Fills `units` units with the border's value.
+    ///
+    /// # Safety
+    /// The value must be readable for one element, and the units writable.
+    #[inline(always)]
     unsafe fn border(&self, value: *const u8, to: *mut u8, units: usize) {
         // SAFETY: the caller's promise; the value is one element.
         unsafe {
