@@ -3,14 +3,18 @@
 //! Where both sides have the same neighbours, rows are moved as bytes. Where the source's neighbours lie along another
 //! dimension than the result's, the two are exchanged in squares that go through registers ([`transpose`]).
 
+use std::ops::Range;
+
 use rlx_ir::Result;
 
 use super::elementwise::gather_any;
 use super::elementwise::sized;
-use super::transpose::{Band, ONE_GROUP, transpose};
+use super::moves::Stepped;
+use super::transpose::{Band, Cell, ONE_GROUP};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
+use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Layout, MAX_RANK, Walk, collapse};
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd};
 
 /// Rows of the result in a task of a transposing copy: each column of the source is read in runs of as many elements, and as
 /// many rows are written at once.
@@ -162,11 +166,18 @@ impl Rows {
     ///
     /// # Safety
     /// All elements must be readable and writable, and apart.
-    unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+    unsafe fn copy(&self, isa: Isa, from: *const u8, to: *mut u8) {
         let bytes = self.inner * self.size;
         let size = self.size as isize;
         // SAFETY: the caller's promise.
         unsafe {
+            if self.to_step == 1 && !matches!(self.from_step, 0 | 1) {
+                let Rows { count: rows, from_row, to_row, inner, from_step: step, .. } = *self;
+                return sized!(self.size, T => {
+                    let (from, to) = (from.cast::<T>(), to.cast::<T>());
+                    isa.run(Stepped { from, from_row, step, to, to_row, rows, inner });
+                });
+            }
             if self.from_step == 1 && self.to_step == 1 {
                 let (from_row, to_row) = (self.from_row * size, self.to_row * size);
                 match bytes {
@@ -225,7 +236,7 @@ impl Copy {
         let (from_step, to_step) = (step(&source), step(&target));
         let (from, to) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to));
         let place = |p: *mut u8, elements: isize| p.wrapping_offset(elements * size as isize);
-        let pieces = inner.div_ceil(PIECE);
+        let (isa, pieces) = (cx.isa, inner.div_ceil(PIECE));
         if pieces > 1 {
             let rows = target.range(0, rank - 1).elements();
             return cx.parallel(self.worth, rows * pieces, &|range, _| {
@@ -235,8 +246,9 @@ impl Copy {
                     let target = target.outer_at(row) + start as isize * to_step;
                     let n = PIECE.min(inner - start);
                     let (from, to) = (place(from.get(), source), place(to.get(), target));
+                    let rows = Rows { count: 1, from_row: 0, to_row: 0, inner: n, from_step, to_step, size };
                     // SAFETY: both views are within their buffers (checked when bound); pieces are disjoint.
-                    unsafe { gather_any(from, from_step, to, to_step, size, n) };
+                    unsafe { rows.copy(isa, from, to) };
                 }
             });
         }
@@ -257,7 +269,7 @@ impl Copy {
                 let from = place(from.get(), source + line as isize * from_row);
                 let to = place(to.get(), target + line as isize * to_row);
                 // SAFETY: both views are within their buffers (checked when bound); rows are disjoint.
-                unsafe { rows.copy(from, to) };
+                unsafe { rows.copy(isa, from, to) };
                 (row, line) = (row + count, 0);
                 walk.step();
             }
@@ -294,34 +306,106 @@ impl Copy {
         let units = bands * pieces;
         let (from, to, size, isa) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size, cx.isa);
         cx.parallel(self.worth, outer[0].elements() * units, &|range, _| {
-            let mut walk = Walk::new(outer, range.start / units);
-            for unit in range {
-                let (start, first) = (unit % units / pieces * BAND, unit % pieces * most);
-                let [target, source] = walk.at();
-                if unit % units == units - 1 {
-                    walk.step();
-                }
-                let (height, columns) = (BAND.min(height - start), most.min(width - first));
-                // SAFETY: both views are within their buffers (checked when bound); bands are disjoint.
-                unsafe {
-                    sized!(size, T => {
-                        let from = from.get().cast::<T>().wrapping_offset(source).wrapping_add(start).cast_const();
-                        let to = to.get().cast::<T>();
-                        let to = to.wrapping_offset(target + start as isize * to_row);
-                        if to_column == 1 {
-                            let band = Band { from, from_column, group, to, to_row, height, width };
-                            transpose(isa, band.columns_from(first, columns));
-                        } else {
-                            for x in first as isize..(first + columns) as isize {
-                                for y in 0..height as isize {
-                                    *to.wrapping_offset(x * to_column + y * to_row) =
-                                        *from.wrapping_offset(x * from_column + y);
-                                }
-                            }
-                        }
-                    })
+            // Both views are within their buffers (checked when bound); bands are disjoint.
+            sized!(size, T => {
+                let (from, to) = (from.get().cast::<T>().cast_const(), to.get().cast::<T>());
+                let all = Band { from, from_column, group, to, to_row, height, width };
+                let bands = Bands { all, to_column, outer, range, pieces, most };
+                // SAFETY: as above.
+                unsafe { if to_column == 1 { isa.run(bands) } else { bands.one_by_one() } };
+            })
+        });
+    }
+}
+
+/// The pieces of bands `range` of matrices to transpose.
+struct Bands<T> {
+    /// A whole matrix, at the beginning of the views.
+    all: Band<T>,
+    /// From one column of the result to the next.
+    to_column: isize,
+    /// Where the matrices are, in the result and in the source.
+    outer: [Layout; 2],
+    range: Range<usize>,
+    /// Pieces of a band, and columns of a piece.
+    pieces: usize,
+    most: usize,
+}
+
+impl<T: Cell> Bands<T> {
+    /// The piece `piece` of the band from row `start` on, of the matrix that the walk is at.
+    #[inline(always)]
+    fn at(&self, walk: &Walk<2>, start: usize, piece: usize) -> Band<T> {
+        let ([target, source], all) = (walk.at(), self.all);
+        let from = all.from.wrapping_offset(source).wrapping_add(start);
+        let to = all.to.wrapping_offset(target + start as isize * all.to_row);
+        let (height, first) = (BAND.min(all.height - start), piece * self.most);
+        Band { from, to, height, ..all }.columns_from(first, self.most.min(all.width - first))
+    }
+
+    /// Where the first piece is: the walk, the row and the piece of its band.
+    #[inline(always)]
+    fn start(&self) -> (Walk<2>, usize, usize) {
+        let units = self.all.height.div_ceil(BAND) * self.pieces;
+        let unit = self.range.start % units;
+        let walk = Walk::new(self.outer, self.range.start / units);
+        (walk, unit / self.pieces * BAND, unit % self.pieces)
+    }
+
+    /// Goes on to the next piece.
+    #[inline(always)]
+    fn step(&self, (walk, start, piece): &mut (Walk<2>, usize, usize)) {
+        *piece += 1;
+        if *piece == self.pieces {
+            (*start, *piece) = (*start + BAND, 0);
+            if *start >= self.all.height {
+                *start = 0;
+                walk.step();
+            }
+        }
+    }
+
+    /// Where the columns of the result are apart.
+    ///
+    /// # Safety
+    /// All elements must be readable and writable, and apart.
+    unsafe fn one_by_one(self) {
+        let mut place = self.start();
+        for _ in self.range.clone() {
+            let (walk, start, piece) = &place;
+            let band = self.at(walk, *start, *piece);
+            let first = (piece * self.most) as isize;
+            // The band begins as if columns were neighbours.
+            let to = band.to.wrapping_offset(first * (self.to_column - 1));
+            for x in 0..band.width as isize {
+                for y in 0..band.height as isize {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        *to.wrapping_offset(x * self.to_column + y * band.to_row) =
+                            *band.from.wrapping_offset(x * band.from_column + y);
+                    }
                 }
             }
-        });
+            self.step(&mut place);
+        }
+    }
+}
+
+impl<T: Cell> Kernel for Bands<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut place = self.start();
+        for _ in self.range.clone() {
+            let band = self.at(&place.0, place.1, place.2);
+            // SAFETY: who runs the kernel was promised all elements. Other bands than those of pairs take long enough for a call.
+            unsafe {
+                if !band.pairs(s) {
+                    s.enter_plain(band);
+                }
+            }
+            self.step(&mut place);
+        }
     }
 }

@@ -40,6 +40,7 @@ mod lines;
 pub(crate) mod matmul;
 pub(crate) mod matmul_blocks;
 pub(crate) mod matmul_pair;
+mod moves;
 mod non_max_suppression;
 mod non_zero;
 pub(crate) mod norm;

@@ -332,6 +332,64 @@ impl<T: Cell> Band<T> {
         self.to.wrapping_offset(i as isize * self.to_row)
     }
 
+    /// Writes a band of pairs, whose two rows or columns take turns in the source or in the result; false, and nothing written, if it is none.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    pub(crate) unsafe fn pairs<S: Simd>(&self, s: S) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.height, self.width) {
+                _ if self.group != ONE_GROUP => return false,
+                (2, _) if self.from_column == 2 => self.deal_pairs(s),
+                (_, 2) if self.to_row == 2 => self.collect_pairs(s),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// As [`deal`](Band::deal) of two rows, in vectors.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    unsafe fn deal_pairs<S: Simd>(&self, s: S) {
+        let whole = if T::LANES { self.width / LANES * LANES } else { 0 };
+        // SAFETY: the caller's promise.
+        unsafe {
+            for x in (0..whole).step_by(LANES) {
+                let from = self.from.add(2 * x);
+                let (a, b) = s.unzip(T::load(s, from, LANES), T::load(s, from.add(LANES), LANES));
+                T::store(s, self.to.add(x), LANES, a);
+                T::store(s, self.row(1).add(x), LANES, b);
+            }
+            let (from, to) = (self.from.add(2 * whole), self.to.add(whole));
+            Band { from, to, width: self.width - whole, ..*self }.deal::<2>();
+        }
+    }
+
+    /// As [`collect`](Band::collect) of two columns, in vectors.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    unsafe fn collect_pairs<S: Simd>(&self, s: S) {
+        let whole = if T::LANES { self.height / LANES * LANES } else { 0 };
+        // SAFETY: the caller's promise.
+        unsafe {
+            for y in (0..whole).step_by(LANES) {
+                let to = self.to.add(2 * y);
+                let (a, b) = (T::load(s, self.from.add(y), LANES), T::load(s, self.column(1).add(y), LANES));
+                let (low, high) = s.zip(a, b);
+                T::store(s, to, LANES, low);
+                T::store(s, to.add(LANES), LANES, high);
+            }
+            self.rows(whole, self.height - whole).collect::<2>();
+        }
+    }
+
     /// The whole band where its `N` rows take turns in the source.
     ///
     /// # Safety

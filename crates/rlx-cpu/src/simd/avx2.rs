@@ -312,6 +312,14 @@ impl Simd for Avx2 {
         (Pair(a_even, b_even), Pair(a_odd, b_odd))
     }
     #[inline(always)]
+    fn reverse(self, a: F) -> F {
+        // SAFETY: the token proves the features.
+        unsafe {
+            let from = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+            Pair(_mm256_permutevar8x32_ps(a.1, from), _mm256_permutevar8x32_ps(a.0, from))
+        }
+    }
+    #[inline(always)]
     fn permute(self, a: F, from: I) -> F {
         // SAFETY: the token proves the features. Of a lane's number the instruction takes three bits.
         unsafe { Pair(_mm256_permutevar8x32_ps(a.0, from.0), _mm256_permutevar8x32_ps(a.1, from.1)) }

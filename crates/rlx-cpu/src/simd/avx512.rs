@@ -325,6 +325,14 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
+    fn reverse(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves the features.
+        unsafe {
+            let from = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm512_permutexvar_ps(from, a)
+        }
+    }
+    #[inline(always)]
     unsafe fn pick(self, p: *const f32, places: *const u32) -> __m512 {
         // SAFETY: the caller's promise, and the token proves the features.
         unsafe {

@@ -96,6 +96,13 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         }
         (self.from_array(&even), self.from_array(&odd))
     }
+    /// The lanes in the opposite order.
+    #[inline(always)]
+    fn reverse(self, a: Self::F) -> Self::F {
+        let mut lanes = self.to_array(a);
+        lanes.reverse();
+        self.from_array(&lanes)
+    }
     /// Whether [`permute`](Simd::permute) takes any of the sixteen lanes.
     const PERMUTES_ALL: bool = false;
 

@@ -191,6 +191,16 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    fn reverse(self, a: F) -> F {
+        // SAFETY: `self` exists only where the processor has the features; no memory is touched.
+        unsafe {
+            [a[3], a[2], a[1], a[0]].map(|q| {
+                let pairs = vrev64q_f32(q);
+                vextq_f32::<2>(pairs, pairs)
+            })
+        }
+    }
+    #[inline(always)]
     fn permute(self, a: F, from: I) -> F {
         // SAFETY: `self` exists only where the processor has the features; no memory is touched.
         unsafe {

@@ -181,6 +181,10 @@ impl Simd for Simd128 {
         ([low(0), high(0), low(1), high(1)], [low(2), high(2), low(3), high(3)])
     }
     #[inline(always)]
+    fn reverse(self, a: V) -> V {
+        [a[3], a[2], a[1], a[0]].map(|q| i32x4_shuffle::<3, 2, 1, 0>(q, q))
+    }
+    #[inline(always)]
     fn permute(self, a: V, from: V) -> V {
         // A lane's number of eight as those of its four bytes; a byte that a register does not have is 0.
         let part = |low: usize, q: usize| {
