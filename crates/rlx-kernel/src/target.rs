@@ -385,6 +385,9 @@ impl Target for KernelTarget {
     }
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
+        if let Some(why) = schedule::too_long(node, graph) {
+            return Claim::No(why);
+        }
         match StepDesc::of_node(node, graph).and_then(|desc| self.launches(&desc, 0)) {
             Ok(_) => Claim::Native,
             Err(why) => Claim::No(why.to_string()),

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use common::{native, processor, shorts, try_module, words};
-use rlx_ir::op::ReduceOp;
+use rlx_ir::op::{ArgOp, ReduceOp};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Counted, Counters, Executable, Sample};
@@ -24,6 +24,13 @@ use rlx_testdata::models::{self, Golden};
 
 /// Workgroups of a dispatch that are run.
 const SAMPLE: Sample = Sample(3);
+
+/// The most loop iterations that one invocation goes through in any kernel, but for those of [`CHAINS`]: what is longer is divided among workgroups.
+const MOST_SERIAL: u64 = 1024;
+
+/// How the names of kernels begin whose results are chains of sums in order of the depth, each as long as the matrix is deep: all variants give these bits.
+/// Who may divide such sums does so under `Numerics::Fast`.
+const CHAINS: [&str; 2] = ["matmul.", "conv."];
 
 /// A line's key: model, device, kernel.
 type Key = [String; 3];
@@ -52,6 +59,16 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+
+    /// The kernels in which one invocation goes on for too long.
+    fn serial(&self) -> Vec<String> {
+        let is_chain = |kernel: &str| CHAINS.iter().any(|chain| kernel.starts_with(chain));
+        let long = |(key, (_, counters)): (&Key, &(u64, Counters))| {
+            let is_long = counters.serial > MOST_SERIAL && !is_chain(&key[2]);
+            is_long.then(|| format!("{}: {} steps", key.join(", "), counters.serial))
+        };
+        self.0.iter().filter_map(long).collect()
     }
 
     /// What grew since `before` was written, and by how much.
@@ -158,13 +175,21 @@ fn add_rows(table: &mut Table) {
     add("rows softmax 1000", Op::Softmax { axis: -1 }, &[64, 1000]);
     add("rows softmax 20000", Op::Softmax { axis: -1 }, &[8, 20_000]);
     add("rows sum 1000000", Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep_dim: false }, &[1_000_000]);
-    add(
-        "rows cumulative 5000",
-        Op::Cumulative { op: ReduceOp::Sum, axis: 1, exclusive: false, reverse: false },
-        &[8, 5000],
-    );
+    let sum = |axis| Op::Reduce { op: ReduceOp::Sum, axes: vec![axis], keep_dim: false };
+    add("rows sum of 2000 columns", sum(1), &[2, 2000, 48]);
+    add("rows sum of 100000 columns", sum(0), &[100_000, 20]);
+    let running = Op::Cumulative { op: ReduceOp::Sum, axis: 1, exclusive: false, reverse: false };
+    add("rows cumulative 5000", running.clone(), &[8, 5000]);
+    add("rows cumulative 200000", running, &[1, 200_000]);
     let top = Op::TopK { k: Dim::Static(10), axis: 1, largest: true, sorted: true };
-    add("rows top 10 of 5000", top, &[8, 5000]);
+    add("rows top 10 of 5000", top.clone(), &[8, 5000]);
+    add("rows top 10 of 50257", top, &[1, 50_257]);
+    add(
+        "rows greatest of 50257",
+        Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: false },
+        &[1, 50_257],
+    );
+    add("rows softmax 100000", Op::Softmax { axis: -1 }, &[1, 100_000]);
 }
 
 /// Every variant of a matmul that fills them.
@@ -221,6 +246,8 @@ fn counters_do_not_grow() {
     assert!(table.0.len() > 200, "only {} kernels", table.0.len());
     let conflicts: Vec<_> = table.0.iter().filter(|(_, (_, counters))| counters.conflicts > 0).collect();
     assert!(conflicts.is_empty(), "workgroup memory of no kernel here has conflicts: {conflicts:?}");
+    let serial = table.serial();
+    assert!(serial.is_empty(), "more than {MOST_SERIAL} serial steps:\n{}", serial.join("\n"));
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/counters.tsv");
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     let worse = table.worse(&written);
@@ -254,4 +281,16 @@ fn a_counter_that_grew_is_found() {
     assert_eq!(table.worse(&before).len(), 2, "{:?}", table.worse(&before));
     table.0.insert(["m", "words", "another"].map(str::to_owned), (1, counters));
     assert_eq!(table.worse(&text), ["m on words: 1 dispatches → 2"]);
+}
+
+#[test]
+fn a_long_serial_row_is_found() {
+    let mut table = Table::default();
+    for (kernel, serial) in
+        [("reduce.a", MOST_SERIAL), ("reduce.b", MOST_SERIAL + 1), ("matmul.c", MOST_SERIAL + 1)]
+    {
+        let counters = Counters { groups: 1, serial, ..Counters::default() };
+        table.0.insert(["m", "words", kernel].map(str::to_owned), (1, counters));
+    }
+    assert_eq!(table.serial(), ["m, words, reduce.b: 1025 steps"]);
 }

@@ -20,6 +20,7 @@ pub mod linalg;
 pub mod movement;
 pub mod nn;
 mod pack_format;
+pub mod parts;
 pub mod reduce;
 pub mod structural;
 pub mod top_k;

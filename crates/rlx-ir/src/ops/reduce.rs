@@ -5,9 +5,10 @@ use smallvec::smallvec;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
-use crate::ops::{Op, OpKind, ReduceOp, attrs};
+use crate::ops::{Op, OpKind, ReduceOp, attrs, parts};
 use crate::oracle::{around, strided_offsets, strides};
 use crate::shape::{Shape, Shapes};
 use crate::tensor::{Elements, Value, wrap_int};
@@ -126,6 +127,10 @@ impl OpDef for ReduceDef {
         Ok(vec![Value { dtype: x.dtype, dims, elements }])
     }
 
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        parts::reduce(op, inputs[0], graph)
+    }
+
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
         match op {
             Op::Reduce { axes, .. } if !axes.is_empty() => inputs[0].num_elements().unwrap_or(0) as f64,
@@ -207,6 +212,10 @@ impl OpDef for CumulativeDef {
             }
         };
         Ok(vec![Value { dtype: x.dtype, dims: x.dims.clone(), elements }])
+    }
+
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        parts::cumulative(op, inputs[0], graph)
     }
 
     #[cfg(feature = "testing")]

@@ -7,9 +7,10 @@ use smallvec::smallvec;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
-use crate::ops::{ArgOp, Op, OpKind, attrs};
+use crate::ops::{ArgOp, Op, OpKind, attrs, parts};
 use crate::oracle::around;
 use crate::shape::{Shape, Shapes};
 use crate::sort::sort_by;
@@ -95,6 +96,10 @@ impl OpDef for ArgReduceDef {
         Ok(vec![Value::int(DType::I64, &static_dims(&results[0])?, found)])
     }
 
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        parts::arg_reduce(op, inputs[0], graph)
+    }
+
     fn flops(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
         inputs[0].num_elements().unwrap_or(0) as f64
     }
@@ -157,6 +162,10 @@ impl OpDef for TopKDef {
             }
         }
         Ok(vec![x.pick(&dims, &from), Value::int(DType::I64, &dims, found)])
+    }
+
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        parts::top_k(op, inputs[0], graph)
     }
 
     fn flops(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {

@@ -6,7 +6,8 @@
 //! | family | what runs | index space |
 //! |---|---|---|
 //! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
-//! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
+//! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row, or for some columns |
+//! | [`scan`] | running reductions | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
 //! | [`matmul`] | matmuls | a [`gemm`]: tiles, in one of several variants |
 //! | [`matmul_blocks`] | matmuls by weights of 4 and 8 bits in blocks | a [`gemm`] that dequantises what it loads |
@@ -32,6 +33,7 @@ mod gathered;
 pub mod gemm;
 pub mod index;
 mod joined;
+mod long_rows;
 pub mod map;
 pub mod matmul;
 pub mod matmul_blocks;
@@ -42,6 +44,7 @@ pub(crate) mod packed;
 mod pool;
 pub mod reduce;
 pub mod rows;
+pub mod scan;
 pub mod scatter;
 pub mod variant;
 
@@ -57,6 +60,7 @@ pub use equal::EqualSteps;
 pub use few_rows::{FewRows, divides_sums_of, few_rows};
 pub use gathered::{Gathered, LIST_WORKGROUP, list_check};
 pub use joined::Joined;
+pub use long_rows::too_long;
 pub use matmul_operand::{MatMulOperand, MatMulRead};
 pub use matmul_parts::{Epilogue, MatMulParts};
 pub use variant::{Variant, variants};
@@ -270,7 +274,7 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
             let lanes = if let Variant::Rows(lanes) = variant { lanes } else { rows::FEW };
             rows::schedule(step, anchor, lanes)
         }
-        (Op::Cumulative { .. }, _) => reduce::running(step, anchor),
+        (Op::Cumulative { .. }, _) => scan::schedule(step, anchor),
         (Op::TopK { .. }, _) => index::top_k(step, anchor),
         (Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::UpdateSlice { .. }, _) => {
             scatter::schedule(step, anchor)

@@ -1,11 +1,11 @@
 //! Reduce: one number for each row, where a row is all elements along the reduced axes.
 //!
-//! Short rows, and rows whose elements are not side by side while those of neighbouring rows are, are done
-//! by one invocation each, in order. Other rows are done by one workgroup each: every invocation takes each
-//! `WORKGROUP`-th element in order, and a tree in workgroup memory joins the parts. Which of the two is
-//! decided by the step's shape alone, and both have a fixed order, so bits never depend on the device's.
+//! Short rows are done by one invocation each, in order. Other rows are done by one workgroup each: every invocation takes each
+//! `WORKGROUP`-th element in order, and a tree in workgroup memory joins the parts. Of rows whose elements are not side by side while those of neighbouring
+//! rows are, a workgroup has several ([`COLUMNS`]), each by as many invocations as make it a workgroup ([`LINES`]). Which of these it is, is
+//! decided by the step's shape alone, and all have a fixed order, so bits never depend on the device's.
 //!
-//! Running reductions ([`running`]) are done by one invocation for each row.
+//! Rows of more than some thousand elements come in parts: see [`super::long_rows`].
 
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Extent, Node, Op};
@@ -23,7 +23,19 @@ const JOINED: u32 = 8;
 const _: () = assert!(JOINED.is_power_of_two() && WORKGROUP.is_power_of_two());
 
 /// Rows of at most this many elements are done by one invocation.
-const SHORT_ROW: i64 = 32;
+pub(super) const SHORT_ROW: i64 = 32;
+
+/// Neighbouring rows of a workgroup where those, and not the elements of a row, are side by side.
+const COLUMNS: u32 = 16;
+
+/// Invocations of each of these rows.
+const LINES: u32 = WORKGROUP / COLUMNS;
+const _: () = assert!(LINES.is_power_of_two());
+
+/// So many results have invocations enough for any GPU if each has one, which then takes this many elements at most.
+const MANY_RESULTS: i64 = 1 << 16;
+/// See [`MANY_RESULTS`].
+const FEW_ELEMENTS: i64 = 1024;
 
 /// How elements of a type combine.
 #[derive(Debug, Clone, Copy)]
@@ -157,12 +169,15 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let rows = Rows::new(x.rank(), axes, *keep_dim);
     let count = axes.iter().fold(Extent::Const(1), |n, &a| n * x.dim(a).extent());
     let side_by_side = axes.last().is_none_or(|&a| a + 1 == x.rank());
-    let short = count.as_const().is_some_and(|n| n <= SHORT_ROW);
+    let is_at_most = |most: i64| count.as_const().is_some_and(|n| n <= most);
+    let results = anchor.shape.dims().iter().fold(Extent::Const(1), |n, d| n * d.extent());
+    let has_many = results.as_const().is_some_and(|n| n >= MANY_RESULTS);
+    let alone = is_at_most(SHORT_ROW) || !side_by_side && has_many && is_at_most(FEW_ELEMENTS);
     let cx = Cx::new(&format!("reduce.{}", step.name), WORKGROUP, step);
-    if short || !side_by_side {
-        by_invocation(cx, anchor, combine, &rows)
-    } else {
-        by_workgroup(cx, anchor, combine, &rows)
+    match (alone, side_by_side) {
+        (true, _) => by_invocation(cx, anchor, combine, &rows),
+        (false, true) => by_workgroup(cx, anchor, combine, &rows),
+        (false, false) => by_columns(cx, anchor, combine, &rows),
     }
 }
 
@@ -230,6 +245,62 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
     Ok(vec![cx.finish(groups)])
 }
 
+/// Of a workgroup's columns, the first invocation of each joins what all of them have, by a tree.
+fn by_columns(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
+    let space = cx.result_space()?;
+    let dims = cx.sizes("dim", &space);
+    let along = reduced_dims(&mut cx, anchor, rows);
+    let (n, count) = (cx.product(&dims), cx.product(&along));
+    let parts = cx.b.shared(combine.ty, WORKGROUP);
+    let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
+    let columns = cx.b.int(COLUMNS as i32);
+    let (line, column) = cx.b.div_rem(lane, columns);
+    let first = cx.b.mul(group, columns);
+    let i = cx.b.add(first, column);
+    let inside = cx.b.lt(i, n);
+    let identity = combine.identity(&mut cx.b);
+    let total = cx.b.var(identity);
+    cx.if_then(inside, |cx| {
+        let result = cx.unflatten(i, &dims);
+        cx.for_step((line, count, LINES as i32), |cx, k| {
+            let place = cx.unflatten(k, &along);
+            let index = rows.index(&result, &place);
+            let v = cx.element(anchor.inputs[0], &index)?;
+            combine.accumulate(&mut cx.b, total, v);
+            Ok(())
+        })
+    })?;
+    let own = cx.b.get(total);
+    cx.b.store_shared(parts, lane, own);
+    cx.b.barrier();
+    let joins = cx.b.lt(lane, columns);
+    let joins = cx.b.and(joins, inside);
+    cx.if_then(joins, |cx| {
+        let all = (0..LINES).map(|line| {
+            let away = cx.b.int((line * COLUMNS) as i32);
+            let at = cx.b.add(lane, away);
+            cx.b.load_shared(parts, at)
+        });
+        let all = all.collect();
+        let total = halved(&mut cx.b, combine, all);
+        let result = cx.unflatten(i, &dims);
+        let v = combine.finish(&mut cx.b, total, count);
+        cx.bind(anchor.id, &result, v);
+        cx.store_results(&result)
+    })?;
+    let elements = space.iter().fold(Extent::Const(1), |n, &d| n * d);
+    Ok(vec![cx.finish(elements.ceil_div(i64::from(COLUMNS)))])
+}
+
+/// Parts joined by a tree that halves them.
+fn halved(b: &mut Builder, combine: Combine, mut parts: Vec<Value>) -> Value {
+    while parts.len() > 1 {
+        let others = parts.split_off(parts.len() / 2);
+        parts = parts.into_iter().zip(others).map(|(x, y)| combine.join(b, x, y)).collect();
+    }
+    parts[0]
+}
+
 /// Joins the parts of all invocations of a workgroup by a tree; gives every one of them the result.
 pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane: Value, own: Value) -> Value {
     b.store_shared(parts, lane, own);
@@ -257,12 +328,9 @@ pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane
                 let at = b.add(lane, away);
                 b.load_shared(parts, at)
             };
-            let mut own: Vec<Value> = (0..together).map(|k| load(k, b)).collect();
-            while own.len() > 1 {
-                let others = own.split_off(own.len() / 2);
-                own = own.into_iter().zip(others).map(|(x, y)| combine.join(b, x, y)).collect();
-            }
-            b.store_shared(parts, lane, own[0]);
+            let own = (0..together).map(|k| load(k, b)).collect();
+            let own = halved(b, combine, own);
+            b.store_shared(parts, lane, own);
         });
         b.barrier();
     }
@@ -271,40 +339,6 @@ pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane
     // The parts may be used for the next statistic.
     b.barrier();
     total
-}
-
-/// Makes the kernel of [`Op::Cumulative`].
-///
-/// # Errors
-/// An element type without arithmetic, or an epilogue.
-pub fn running(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
-    let Op::Cumulative { op, axis, exclusive, reverse } = anchor.op else {
-        return reject("not a running reduction");
-    };
-    let combine = Combine::new(op, anchor.shape.dtype())?;
-    let mut cx = Cx::new("running", WORKGROUP, step);
-    let space = cx.result_space()?;
-    cx.for_rows(&space, axis, |cx, row, size| {
-        let identity = combine.identity(&mut cx.b);
-        let total = cx.b.var(identity);
-        let one = cx.b.int(1);
-        cx.for_each(size, |cx, i| {
-            let mut index = row.to_vec();
-            index[axis] = i;
-            if reverse {
-                let last = cx.b.sub(size, one);
-                index[axis] = cx.b.sub(last, i);
-            }
-            let v = cx.element(anchor.inputs[0], &index)?;
-            let before = cx.b.get(total);
-            combine.accumulate(&mut cx.b, total, v);
-            let after = cx.b.get(total);
-            let v = combine.finish(&mut cx.b, if exclusive { before } else { after }, one);
-            cx.bind(anchor.id, &index, v);
-            cx.store_results(&index)
-        })
-    })
-    .map(|groups| vec![cx.finish(groups)])
 }
 
 #[cfg(test)]
@@ -316,7 +350,7 @@ mod tests {
     use crate::ir::Access;
 
     /// What a tree that halves its parts gives.
-    fn halved(mut parts: Vec<f32>) -> f32 {
+    fn halved_floats(mut parts: Vec<f32>) -> f32 {
         while parts.len() > 1 {
             let half = parts.len() / 2;
             parts = (0..half).map(|i| parts[i] + parts[i + half]).collect();
@@ -343,7 +377,7 @@ mod tests {
             let floats = |bytes: &[u8]| -> Vec<f32> {
                 bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
             };
-            let wanted = halved(floats(&x));
+            let wanted = halved_floats(floats(&x));
             let mut pools = Pools(vec![x, vec![0; len]]);
             let bindings = [0, 1].map(|pool| Binding { pool, offset: 0, len });
             dispatch(&kernel, 1, &[], &bindings, &mut pools).unwrap();

@@ -8,7 +8,7 @@
 //! the first `WORKGROUP` of them, each of the same elements in the same order, so there are as many variants as numbers of invocations, with the same bits.
 
 use rlx_ir::op::ReduceOp;
-use rlx_ir::{Extent, Node, NodeId, Op};
+use rlx_ir::{Extent, Node, NodeId, Op, Shape};
 
 use super::cx::Cx;
 use super::reduce::{Combine, WORKGROUP, join_parts, join_stored};
@@ -174,7 +174,14 @@ impl Row<'_> {
 
 /// The dimensions that rows run along.
 fn axes(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<usize>> {
-    let x = step.graph.shape(anchor.inputs[0]);
+    axes_of(anchor, step.graph.shape(anchor.inputs[0]))
+}
+
+/// The dimensions that the rows of a node's operand run along.
+///
+/// # Errors
+/// An op that is not of rows, or an axis that is not there.
+pub(super) fn axes_of(anchor: &Node, x: &Shape) -> Scheduled<Vec<usize>> {
     let (axis, alone) = match anchor.op {
         Op::Softmax { axis } | Op::LogSoftmax { axis } => (axis, true),
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => (axis, false),

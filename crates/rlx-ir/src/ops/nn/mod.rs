@@ -30,6 +30,6 @@ pub mod quant;
 pub mod recurrent;
 pub mod roi;
 pub mod rope;
-mod rows;
+pub(in crate::ops) mod rows;
 pub mod softmax;
 mod window;

@@ -64,7 +64,7 @@ pub(super) fn check_onto(kind: OpKind, x: &Shape, what: &str, shape: &Shape) -> 
 
 /// The element type in which a composite computes: at least f32, so that sums and squares of short floats
 /// neither overflow nor lose their last digits.
-pub(super) fn wide(dtype: DType) -> DType {
+pub(in crate::ops) fn wide(dtype: DType) -> DType {
     if dtype.bits() < 32 { DType::F32 } else { dtype }
 }
 
