@@ -1,18 +1,20 @@
 //! What is chosen by measurement, and kept: the AOT cache "keeps what costs time: plan, packed weights, generated kernels,
 //! tuning", and "the same bits, whichever thread count, clone or tuning". By public names only.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rlx_contract::{empty_folder, with_cache, with_env};
 use rlx_ir::lir::{Step, StepKind};
 use rlx_ir::op::Activation;
+use rlx_ir::progress::Stage;
 use rlx_ir::{
-    DType, DimBinding, Error, ErrorKind, Graph, GraphExt, LirModule, Op, Result, Shape, Weight, WeightStore,
-    sym,
+    DType, DimBinding, Error, ErrorKind, Graph, GraphExt, LirModule, Op, Progress, Result, Shape, Weight,
+    WeightStore, sym,
 };
 use rlx_opt::Target;
 use rlx_runtime::backend::{Backend, CompileCache, ExecutableGraph, InputSource, MemoryInfo, TuningKey};
+use rlx_runtime::tuning::Found;
 use rlx_runtime::{
     AotCache, Artefact, CompileOptions, CompiledGraph, Device, Dim, NewArtefact, Session, Tune, TunedStep,
     backend_for,
@@ -55,7 +57,11 @@ impl Backend for Variants {
         let fixed = step.symbols().is_empty();
         let variants =
             self.0.iter().filter(|w| !(fixed && w.starts_with("open"))).map(|w| w.to_string()).collect();
-        Ok(if is_product { TuningKey::of(lir, step, "", variants) } else { None })
+        // `name@time` predicts a time.
+        let time = |w: &&str| -> Option<u64> { w.split_once('@')?.1.parse().ok() };
+        let predicted: Option<Vec<u64>> = self.0.iter().map(time).collect();
+        let key = is_product.then(|| TuningKey::of(lir, step, "", variants)).flatten();
+        Ok(key.map(|key| predicted.map_or(key.clone(), |times| key.with_predicted(times))))
     }
 
     fn compile_cached(
@@ -72,6 +78,10 @@ impl Backend for Variants {
         }
         let wait = match variant.as_str() {
             "broken" => return Err(Error::new(ErrorKind::Unsupported, "a variant that does not compile")),
+            "late" => {
+                std::thread::sleep(Duration::from_millis(100));
+                Duration::ZERO
+            }
             "slow" => Duration::from_millis(6),
             "fast" => Duration::from_millis(2),
             _ => Duration::ZERO,
@@ -169,6 +179,72 @@ fn the_fastest_variant_of_the_same_bits_is_taken_and_kept() {
             assert!(kept.tuned_steps()[0].times.is_empty());
         }
         assert!(compile(&session, Tune::Off).tuned_steps().is_empty());
+    });
+}
+
+#[test]
+fn of_many_variants_the_default_and_those_of_least_predicted_time_are_measured() {
+    const MANY: &[&str] = &[
+        "a@90", "b@20", "c@19", "d@18", "e@17", "f@16", "g@15", "h@14", "i@13", "j@12", "k@11", "l@10",
+        "m@9", "n@8", "o@7", "p@6", "q@5", "r@4", "s@3", "t@2",
+    ];
+    with_cache("of_many_variants_the_default_and_those_of_least_predicted_time_are_measured", || {
+        let measured = compile(&session(MANY), Tune::Measure);
+        let [key] = measured.tuned_steps() else { panic!("{:?}", measured.tuned_steps()) };
+        let tried: Vec<&str> = key.times.iter().map(|(variant, _)| variant.as_str()).collect();
+        let least: Vec<&str> = MANY[5..].iter().rev().copied().collect();
+        assert_eq!(tried, [&["a@90"][..], &least].concat());
+        assert_eq!((tried.len(), key.offered, key.default.as_str()), (16, 20, "a@90"));
+    });
+}
+
+#[test]
+fn what_there_is_no_time_to_measure_is_left_and_measured_by_a_later_call() {
+    with_cache("what_there_is_no_time_to_measure_is_left_and_measured_by_a_later_call", || {
+        let found = |variants: &'static [&'static str], limit: Duration| {
+            let progress = Progress::none().with_tuning_limit(limit);
+            let options = options(Tune::Measure);
+            let compiled =
+                session(variants).try_compile_with_progress(product(), &options, &progress).unwrap();
+            let [key] = compiled.tuned_steps() else { panic!("{:?}", compiled.tuned_steps()) };
+            (key.found, key.variant.clone(), key.times.len())
+        };
+        let late = &["late", "fast"];
+        assert_eq!(found(late, Duration::ZERO), (Found::OutOfTime, "late".to_owned(), 0));
+        // Compiling a variant counts: the second one is not compiled any more.
+        assert_eq!(found(late, Duration::from_millis(50)), (Found::OutOfTime, "late".to_owned(), 0));
+        let fast = &["slow", "fast"];
+        assert_eq!(found(fast, Duration::from_secs(600)), (Found::Now, "fast".to_owned(), 2));
+        assert_eq!(found(fast, Duration::ZERO), (Found::Earlier, "fast".to_owned(), 0));
+    });
+}
+
+#[test]
+fn progress_names_the_variant_and_how_many_there_are() {
+    with_cache("progress_names_the_variant_and_how_many_there_are", || {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&heard);
+        let progress = Progress::none().reporting(move |event| {
+            if event.stage == Stage::Tune {
+                to.lock().unwrap().push(event.to_string());
+            }
+        });
+        let mut graph = product();
+        let v = graph.param("v", Shape::new(&[3, 4], DType::F32));
+        let y = graph.outputs[0];
+        let y = graph.mm(y, v);
+        graph.set_outputs(vec![y]);
+        let options = options(Tune::Measure);
+        session(&["slow", "fast"]).try_compile_with_progress(graph, &options, &progress).unwrap();
+        let heard = heard.lock().unwrap();
+        let starts = [
+            "tuning 0/2 slow (1 of 2) of MatMul",
+            "tuning 0/2 fast (2 of 2) of MatMul",
+            "tuning 1/2 1 faster, ",
+        ];
+        for start in starts {
+            assert!(heard.iter().any(|event| event.starts_with(start)), "{start}: {heard:#?}");
+        }
     });
 }
 

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use rlx_backend::tuning::{TuningKey, Tuning};
-//! let key = TuningKey { what: "matmul f32 [64, 384] x [384, 384]".into(), variants: vec!["32x32".into(), "64x64".into()] };
+//! let key = TuningKey { what: "matmul f32 [64, 384] x [384, 384]".into(), variants: vec!["32x32".into(), "64x64".into()], predicted: vec![] };
 //! let mut tuning = Tuning::default();
 //! assert_eq!(tuning.variant(&key), 0);
 //! tuning.choose(&key, 1);
@@ -34,6 +34,8 @@ pub struct TuningKey {
     pub what: String,
     /// The names of the variants, each a word; the first is taken where nothing was measured. At least two.
     pub variants: Vec<String>,
+    /// The time that the device predicts of each variant, in any unit; empty where it predicts none.
+    pub predicted: Vec<u64>,
 }
 
 impl TuningKey {
@@ -60,7 +62,23 @@ impl TuningKey {
         if !detail.is_empty() {
             what.push_str(&format!(" ({detail})"));
         }
-        (variants.len() > 1).then_some(TuningKey { what, variants })
+        (variants.len() > 1).then_some(TuningKey { what, variants, predicted: Vec::new() })
+    }
+
+    /// The same, with a predicted time of each variant: which ones are worth measuring, and in which order.
+    #[must_use]
+    pub fn with_predicted(self, predicted: Vec<u64>) -> TuningKey {
+        debug_assert_eq!(predicted.len(), self.variants.len(), "a time of each variant");
+        TuningKey { predicted, ..self }
+    }
+
+    /// The numbers of the variants to measure, at most `most` of them: the default, which all others are compared with, then those
+    /// of the least predicted time, the least one first. Those of equal times, or of no prediction, are in the device's order.
+    pub fn candidates(&self, most: usize) -> Vec<usize> {
+        let mut others: Vec<usize> = (1..self.variants.len()).collect();
+        others.sort_by_key(|&variant| self.predicted.get(variant));
+        let default = (!self.variants.is_empty()).then_some(0);
+        default.into_iter().chain(others).take(most.max(1)).collect()
     }
 }
 
@@ -157,7 +175,25 @@ mod tests {
     use super::*;
 
     fn key(what: &str, variants: &[&str]) -> TuningKey {
-        TuningKey { what: what.into(), variants: variants.iter().map(|w| w.to_string()).collect() }
+        TuningKey {
+            what: what.into(),
+            variants: variants.iter().map(|w| w.to_string()).collect(),
+            predicted: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_default_and_those_of_least_predicted_time_are_measured() {
+        let names: Vec<String> = (0..20).map(|i| format!("v{i}")).collect();
+        let plain = TuningKey { what: "a product".into(), variants: names, predicted: Vec::new() };
+        assert_eq!(plain.candidates(16), (0..16).collect::<Vec<_>>());
+        // The default is predicted to be the slowest, and every later variant faster than the one before it.
+        let falling = plain.clone().with_predicted((0..20).map(|i| 100 - i).collect());
+        let expected: Vec<usize> = [0].into_iter().chain((5..20).rev()).collect();
+        assert_eq!(falling.candidates(16), expected);
+        let two = plain.with_predicted((0..20).map(|i| u64::from(i % 2 == 0)).collect());
+        assert_eq!(two.candidates(4), [0, 1, 3, 5]);
+        assert_eq!(two.candidates(0), [0]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use rlx_backend::scratch::Scratch;
 use rlx_backend::tuning::TuningKey;
-use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
+use rlx_ir::lir::{BufferKind, LirModule, Operand, Step, StepKind};
 use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
@@ -296,8 +296,15 @@ impl<'s> Runs<'s> {
 
     /// The dispatch by a tiling.
     fn launch(&self, tiling: &Tiling) -> Option<StepLaunch> {
-        let launch = self.programs.launch(tiling).ok()?.on_units(self.units.compute_units);
-        fits(&launch.program, self.units, &self.limits).then_some(launch)
+        Some(self.offer(tiling)?.0)
+    }
+
+    /// The same with its time relative to others of the step, where sizes are known.
+    fn offer(&self, tiling: &Tiling) -> Option<(StepLaunch, Option<u64>)> {
+        let launch = self.programs.launch(tiling).ok()?;
+        let predicted = launch.predicted(self.units.compute_units);
+        let launch = launch.on_units(self.units.compute_units);
+        fits(&launch.program, self.units, &self.limits).then_some((launch, predicted))
     }
 }
 
@@ -404,15 +411,29 @@ pub(crate) fn names(desc: &StepDesc, units: MatrixUnits, limits: &DeviceLimits) 
     launches(desc, units, limits).map(|of| name_of(of.program.arch, &of.tiling)).collect()
 }
 
-/// The tilings of a step as variants; `None` where it has kernels, `Some(None)` where there is one tiling.
+/// The tilings of a step as variants, with their predicted times; `None` where it has kernels, `Some(None)` where there is one tiling.
 pub fn tuning_key(
     of: &Step,
     lir: &LirModule,
     units: MatrixUnits,
     limits: &DeviceLimits,
 ) -> Option<Option<TuningKey>> {
-    let names = names(&StepDesc::of(of, lir).ok()?, units, limits);
-    (!names.is_empty()).then(|| TuningKey::of(lir, of, "", names))
+    let desc = StepDesc::of(of, lir).ok()?;
+    let (runs, tilings) = Runs::of(&desc, units, limits)?;
+    let offers: Vec<_> = tilings.iter().filter_map(|tiling| runs.offer(tiling)).collect();
+    let names: Vec<String> =
+        offers.iter().map(|(launch, _)| name_of(launch.program.arch, &launch.tiling)).collect();
+    // The prediction is of sums of products.
+    let attends = matches!(&of.kind, StepKind::Op(op) if is_attention(op));
+    let predicted: Option<Vec<u64>> =
+        offers.iter().map(|(_, predicted)| predicted.filter(|_| !attends)).collect();
+    (!names.is_empty()).then(|| {
+        let key = TuningKey::of(lir, of, "", names)?;
+        Some(match predicted {
+            Some(predicted) => key.with_predicted(predicted),
+            None => key,
+        })
+    })
 }
 
 #[cfg(test)]

@@ -158,25 +158,30 @@ type Reporter = Arc<dyn Fn(Event<'_>) + Send + Sync>;
 pub struct Progress {
     cancel: Option<Cancel>,
     report: Option<Reporter>,
+    tune_until: Option<Instant>,
 }
 
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reports = self.report.is_some();
-        f.debug_struct("Progress").field("cancel", &self.cancel).field("reports", &reports).finish()
+        f.debug_struct("Progress")
+            .field("cancel", &self.cancel)
+            .field("reports", &reports)
+            .field("tune_until", &self.tune_until)
+            .finish()
     }
 }
 
 impl From<&Cancel> for Progress {
     fn from(cancel: &Cancel) -> Self {
-        Progress { cancel: Some(cancel.clone()), report: None }
+        Progress { cancel: Some(cancel.clone()), ..Progress::none() }
     }
 }
 
 impl Progress {
     /// No one watches, nothing stops.
     pub const fn none() -> Self {
-        Progress { cancel: None, report: None }
+        Progress { cancel: None, report: None, tune_until: None }
     }
 
     /// The same, which tells `report` of every step; it is called by the thread that works, and should be quick.
@@ -186,13 +191,25 @@ impl Progress {
 
     /// The same, which stops when this time from now has passed, too.
     pub fn with_deadline(self, after: Duration) -> Self {
-        let cancel = self.cancel.unwrap_or_default().with_deadline(after);
-        Progress { cancel: Some(cancel), report: self.report }
+        let cancel = self.cancel.clone().unwrap_or_default().with_deadline(after);
+        Progress { cancel: Some(cancel), ..self }
+    }
+
+    /// The same, in which no variant of a step is measured any more when this time from now has passed. Unlike a deadline, that fails
+    /// no call: what is left unmeasured is done as it is without tuning.
+    pub fn with_tuning_limit(self, after: Duration) -> Self {
+        // A time beyond what the clock can say never comes.
+        Progress { tune_until: Instant::now().checked_add(after), ..self }
+    }
+
+    /// Whether there is time to measure variants of steps.
+    pub fn has_time_to_tune(&self) -> bool {
+        self.tune_until.is_none_or(|until| Instant::now() < until)
     }
 
     /// The same without the reporter, for the steps of a part of the work: they can be stopped, and no one hears of them.
     pub fn silent(&self) -> Self {
-        Progress { cancel: self.cancel.clone(), report: None }
+        Progress { report: None, ..self.clone() }
     }
 
     /// Asks whether to go on, and reports: of `total` parts of the stage (0: no one knows), `done` are done, and `text` is
@@ -273,6 +290,14 @@ mod tests {
         assert_eq!(e.to_string(), "cancelled: the deadline of 0ns passed while running (2 of 9 done)");
         near.cancel();
         assert!(near.reason() == "stopped");
+    }
+
+    #[test]
+    fn a_limit_for_tuning_stops_nothing_else() {
+        assert!(Progress::none().has_time_to_tune());
+        assert!(Progress::none().with_tuning_limit(Duration::MAX).has_time_to_tune());
+        let over = Progress::none().with_tuning_limit(Duration::ZERO).silent();
+        assert!(!over.has_time_to_tune() && over.check(Stage::Tune).is_ok());
     }
 
     #[test]

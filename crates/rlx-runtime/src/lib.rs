@@ -72,7 +72,15 @@ pub mod registry {
 
 /// Choosing between variants of a step by measurement.
 pub mod tuning {
-    pub use rlx_select::tuning::TunedStep;
+    pub use rlx_select::tuning::{Found, TunedStep};
+
+    /// The file where measurements on the device of `session` are stored.
+    ///
+    /// # Errors
+    /// There is no cache folder, or the device does not say what it is.
+    pub fn file(session: &crate::Session) -> rlx_ir::Result<std::path::PathBuf> {
+        rlx_select::tuning::file(session.on())
+    }
 }
 
 /// What a device implements.

@@ -15,6 +15,7 @@ mod matmul;
 mod matmul_groups;
 mod matmul_tensors;
 mod parts;
+mod predicted;
 mod step;
 mod step_attention;
 mod step_attention_parts;

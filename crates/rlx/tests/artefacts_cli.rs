@@ -129,6 +129,51 @@ fn tuning_results_are_in_the_artefact_and_used_by_later_commands() {
 }
 
 #[test]
+fn tune_measures_within_its_limit_and_stores_for_later_commands() {
+    let scratch = Scratch::new("tune-command");
+    let mlp = model("mlp").graph_file().unwrap();
+    let mlp = mlp.to_str().unwrap();
+    let tune = |more: &[&str]| scratch.json(&[&["tune", mlp, "--dim", "batch=64"], more].concat());
+    let states = |report: &Json| -> Vec<String> {
+        let steps = report["steps"].as_array().expect("a list");
+        steps.iter().map(|step| step["state"].as_str().unwrap().to_owned()).collect()
+    };
+    // The limit is over before anything is measured.
+    let late = tune(&["--limit", "0.000001ms"]);
+    let kinds = late["out_of_time"].as_u64().unwrap();
+    assert!(kinds > 0 && late["measured"] == 0, "{late}");
+    assert!(states(&late).iter().all(|state| state == "out of time"), "{late}");
+    let stored = std::path::PathBuf::from(late["stored"].as_str().unwrap());
+    assert!(!stored.exists(), "nothing was measured");
+    let text = scratch.done(&["tune", mlp, "--dim", "batch=64", "--limit", "0.000001ms"]);
+    assert!(text.contains("could be measured: run it again, or give more --limit"), "{text}");
+    let report = tune(&["--limit", "0"]);
+    assert_eq!((report["measured"].as_u64(), report["limit_seconds"].is_null()), (Some(kinds), true));
+    let (default, chosen) = (report["default_ms"].as_f64().unwrap(), report["chosen_ms"].as_f64().unwrap());
+    assert!(chosen > 0.0 && chosen <= default, "{report}");
+    for step in report["steps"].as_array().unwrap() {
+        assert_eq!(step["times"][0]["variant"], step["default"], "{step}");
+        let tried = step["tried"].as_u64().unwrap();
+        assert!(1 < tried && tried <= 16 && tried <= step["variants"].as_u64().unwrap(), "{step}");
+    }
+    assert!(stored.is_file());
+    // Again, nothing is left to measure, and other commands use it.
+    let text = scratch.done(&["tune", mlp, "--dim", "batch=64"]);
+    assert!(text.contains("measured earlier") && text.contains("stored in "), "{text}");
+    let file = scratch.file("tuned.rlx");
+    let compiled = scratch.json(&["compile", mlp, "--dim", "batch=64", "-o", &file]);
+    assert_eq!(compiled["tuning"].as_array().map(Vec::len), usize::try_from(kinds).ok());
+    for (args, why) in [
+        (vec!["tune", mlp, "--tune"], "always measures"),
+        (vec!["tune", &file], "compiled already"),
+        (vec!["tune", mlp, "--limit", "soon"], "--limit"),
+    ] {
+        let e = scratch.failed(2, &[], &args);
+        assert!(e.contains(why), "{e}");
+    }
+}
+
+#[test]
 fn foreign_damaged_and_misused_artefacts_are_rejected_with_a_reason() {
     let scratch = Scratch::new("rejected");
     let file = scratch.file("digits.rlx");

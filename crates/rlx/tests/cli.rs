@@ -471,10 +471,7 @@ fn verify_compares_with_the_oracle() {
 #[test]
 #[cfg(feature = "vulkan")]
 fn verify_compares_vulkan_with_the_cpu() {
-    if let Some(missing) = rlx_runtime::unavailable_reason(rlx_runtime::Device::Vulkan) {
-        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
-        assert!(!required.contains("vulkan"), "RLX_TEST_DEVICES names vulkan: {missing}");
-        println!("@skip 1 vulkan: {missing}");
+    if !has_vulkan() {
         return;
     }
     let args = ["verify", DIGITS, "--device", "vulkan", "--against", "cpu"];
@@ -490,10 +487,7 @@ fn verify_compares_vulkan_with_the_cpu() {
 #[cfg(feature = "vulkan")]
 fn the_cpu_runs_what_vulkan_cannot_if_it_may() {
     use rlx_onnx::testing::{FLOAT, int, model, node, value, with};
-    if let Some(missing) = rlx_runtime::unavailable_reason(rlx_runtime::Device::Vulkan) {
-        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
-        assert!(!required.contains("vulkan"), "RLX_TEST_DEVICES names vulkan: {missing}");
-        println!("@skip 1 vulkan: {missing}");
+    if !has_vulkan() {
         return;
     }
     const DOUBLE: i32 = 11;
@@ -534,6 +528,43 @@ fn the_cpu_runs_what_vulkan_cannot_if_it_may() {
     assert!(["CPU", "Vulkan"].iter().all(|device| devices.contains(device)), "{devices:?}");
 }
 
+/// Whether there is Vulkan here; a machine that names it must have it.
+#[cfg(feature = "vulkan")]
+fn has_vulkan() -> bool {
+    let Some(missing) = rlx_runtime::unavailable_reason(rlx_runtime::Device::Vulkan) else { return true };
+    let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+    assert!(!required.contains("vulkan"), "RLX_TEST_DEVICES names vulkan: {missing}");
+    println!("@skip 1 vulkan: {missing}");
+    false
+}
+
+#[test]
+#[cfg(feature = "vulkan")]
+fn the_steps_of_a_model_are_tuned_on_vulkan() {
+    if !has_vulkan() {
+        return;
+    }
+    let cache = scratch("tune-vulkan");
+    let tune = |more: &[&str]| -> Json {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rlx"));
+        command.args(["tune", DIGITS, "--dim", "batch=4", "--device", "vulkan", "--json"]).args(more);
+        let output = command.current_dir(folder()).env("RLX_CACHE_DIR", &cache).output().expect("it starts");
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_str(&out(&output)).expect("one JSON value")
+    };
+    let late = tune(&["--limit", "0.000001ms"]);
+    let left = late["out_of_time"].as_u64();
+    assert!(left > Some(0) && late["measured"] == 0, "{late}");
+    let report = tune(&["--limit", "0"]);
+    assert_eq!(report["measured"].as_u64(), left, "{report}");
+    let steps = report["steps"].as_array().expect("steps");
+    assert!(steps.iter().all(|step| step["tried"].as_u64() > Some(1)), "{report}");
+    assert!(steps.iter().all(|step| step["times"][0]["variant"] == step["default"]), "{report}");
+    assert!(report["stored"].as_str().is_some_and(|path| path.contains("vulkan-")), "{report}");
+    let again = tune(&[]);
+    assert_eq!((again["measured_earlier"].as_u64(), again["measured"].as_u64()), (left, Some(0)), "{again}");
+}
+
 #[test]
 fn help_teaches_with_examples() {
     for args in [
@@ -542,6 +573,7 @@ fn help_teaches_with_examples() {
         &["inspect", "--help"],
         &["verify", "--help"],
         &["bench", "--help"],
+        &["tune", "--help"],
     ] {
         assert!(done(args).contains("Example"), "{args:?}");
     }

@@ -22,6 +22,7 @@ const COMMANDS: &[&[&str]] = &[
     &["inspect", "relu.onnx", "--format", "svg"],
     &["verify", "relu.onnx", "--dim", "n=2"],
     &["bench", "relu.onnx", "--dim", "n=2", "--runs", "2"],
+    &["tune", "relu.onnx", "--dim", "n=2"],
     &["devices"],
     &["devices", "relu.onnx"],
     &["cache", "ls"],

@@ -65,16 +65,17 @@ fn end(mut child: Child, within: Duration) -> Output {
 fn a_deadline_ends_every_command_that_takes_one() {
     let folder = Folder::new("deadline");
     write_long(&folder);
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
         &LONG,
         &["bench", "long.onnx", "--runs", "1000"],
         &["verify", "long.onnx"],
+        &["tune", "long.onnx"],
         &["compile", "long.onnx", "-o", "long.rlx"],
         &["inspect", "long.onnx", "-o", "long.txt"],
     ];
     for args in commands {
         // Compiling is quicker than the others: no time at all stops it, too.
-        let deadline = if matches!(args[0], "compile" | "inspect") { "0s" } else { "200ms" };
+        let deadline = if matches!(args[0], "compile" | "inspect" | "tune") { "0s" } else { "200ms" };
         let args: Vec<&str> = args.iter().copied().chain(["--deadline", deadline]).collect();
         let started = Instant::now();
         let output = folder.rlx(&args);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlx_backend::tuning::Tuning;
+use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_backend::{CompileCache, ExecutableGraph, convert};
 use rlx_ir::clock::Instant;
 use rlx_ir::lir::IoSlot;
-use rlx_ir::{DType, LirModule, Result, Weight, memory};
+use rlx_ir::{DType, Error, LirModule, Progress, Result, Weight, memory};
 use rlx_opt::CompileOptions;
 
 use super::isolate::isolated;
@@ -23,11 +23,26 @@ const GAIN: f64 = 0.97;
 /// A variant slower than the fastest by this much is not timed again.
 const HOPELESS: u32 = 2;
 
-/// The variants that were tried by name, with the time of each where it was measured.
+/// The most variants of a step that are measured: the default, and those that the device predicts to be the fastest.
+const MOST: usize = 16;
+
+/// The variants that were tried by name, the default first, with the time of a step by each where it was measured.
 pub(super) type Times = Vec<(String, Option<Duration>)>;
 
-/// The fastest variant of step number `at` of a module without open dimensions, and the times of all. `None` where the
-/// step cannot be run alone. Variants are named, because a step of open dimensions may have others, in another order.
+/// What came of measuring a step.
+pub(super) enum Measured {
+    /// The fastest variant, and the times of all that were tried. They are named, because a step of open dimensions may have others,
+    /// in another order.
+    Fastest(String, Times),
+    /// It cannot be run alone.
+    NotAlone,
+    /// The time for tuning was over before.
+    OutOfTime,
+    /// Whoever hears of progress stopped it.
+    Stopped(Error),
+}
+
+/// Measures step number `at` of a module without open dimensions. `say` hears of each variant before it is compiled: its name, its number and of how many.
 ///
 /// # Errors
 /// The first variant fails.
@@ -36,47 +51,98 @@ pub(super) fn fastest(
     bound: &LirModule,
     at: usize,
     options: &CompileOptions,
-) -> Result<Option<(String, Times)>> {
+    progress: &Progress,
+    say: impl Fn(&str, usize, usize) -> Result<()>,
+) -> Result<Measured> {
     let device = on.device();
-    let Some(module) = isolated(bound, at, on.target(options)?.pool_spec())? else { return Ok(None) };
+    let Some(module) = isolated(bound, at, on.target(options)?.pool_spec())? else {
+        return Ok(Measured::NotAlone);
+    };
     let module = Arc::new(module);
     let key = panic_guard::call(device, "naming the variants of a step", || {
         on.backend().tuning_key(&module, &module.steps[0])
     })?;
-    let Some(key) = key else { return Ok(None) };
-    let weights = module.params.iter().map(made_up).collect::<Result<Vec<_>>>()?;
-    let inputs = module.inputs.iter().map(bytes_for).collect::<Result<Vec<_>>>()?;
-    let trial = |variant: usize| -> Result<Trial> {
+    let Some(key) = key else { return Ok(Measured::NotAlone) };
+    let bench = Bench::new(on, &module, options)?;
+    let candidates = key.candidates(MOST);
+    let mut trials = Vec::new();
+    let mut expected = Vec::new();
+    for (i, &variant) in candidates.iter().enumerate() {
+        if !progress.has_time_to_tune() {
+            return Ok(Measured::OutOfTime);
+        }
+        if let Err(e) = say(&key.variants[variant], i, candidates.len()) {
+            return Ok(Measured::Stopped(e));
+        }
+        if i == 0 {
+            let first = bench.trial(&key, variant)?;
+            expected = first.results(&module)?;
+            trials.push(Some(first));
+        } else {
+            trials.push(bench.checked(&key, variant, &expected));
+        }
+    }
+    if !panic_guard::call(device, "running", || race(&mut trials, &bench.inputs, progress))? {
+        return Ok(Measured::OutOfTime);
+    }
+    let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.min_time)).collect();
+    let name = |&variant: &usize| key.variants[variant].clone();
+    let variant = name(&candidates[choice(&times)]);
+    // The module has the step several times.
+    let count = u32::try_from(module.steps.len().max(1)).unwrap_or(1);
+    let each = times.into_iter().map(|time| time.map(|time| time / count));
+    Ok(Measured::Fastest(variant, candidates.iter().map(name).zip(each).collect()))
+}
+
+/// A step's module on its device, with made-up weights and inputs.
+struct Bench<'m> {
+    on: &'m DeviceBackend,
+    module: &'m Arc<LirModule>,
+    options: &'m CompileOptions,
+    weights: Vec<Arc<Weight>>,
+    inputs: Vec<Vec<u8>>,
+}
+
+impl<'m> Bench<'m> {
+    fn new(
+        on: &'m DeviceBackend,
+        module: &'m Arc<LirModule>,
+        options: &'m CompileOptions,
+    ) -> Result<Bench<'m>> {
+        let weights = module.params.iter().map(made_up).collect::<Result<Vec<_>>>()?;
+        let inputs = module.inputs.iter().map(bytes_for).collect::<Result<Vec<_>>>()?;
+        Ok(Bench { on, module, options, weights, inputs })
+    }
+
+    /// Compiles a variant, and runs it once.
+    fn trial(&self, key: &TuningKey, variant: usize) -> Result<Trial> {
         let mut tuning = Tuning::default();
-        tuning.choose(&key, variant);
+        tuning.choose(key, variant);
         let cache = CompileCache { tuning, ..CompileCache::default() };
-        panic_guard::call(device, "compiling", || {
-            let mut exec = on.backend().compile_cached(Arc::clone(&module), options, &cache)?;
-            for (i, weight) in weights.iter().enumerate() {
+        panic_guard::call(self.on.device(), "compiling", || {
+            let mut exec = self.on.backend().compile_cached(Arc::clone(self.module), self.options, &cache)?;
+            for (i, weight) in self.weights.iter().enumerate() {
                 exec.set_param(i, Arc::clone(weight))?;
             }
             let mut trial = Trial { exec, min_time: Duration::MAX };
-            trial.run(&inputs)?;
+            trial.run(&self.inputs)?;
             Ok(trial)
         })
-    };
-    let first = trial(0)?;
-    let expected = first.results(&module)?;
-    let mut trials = vec![Some(first)];
-    for variant in 1..key.variants.len() {
-        let checked = trial(variant).and_then(|t| Ok((t.results(&module)? == expected).then_some(t)));
-        trials.push(checked.unwrap_or_else(|e| {
+    }
+
+    /// The same, if its results are these; otherwise a warning, and nothing.
+    fn checked(&self, key: &TuningKey, variant: usize, expected: &[Vec<u8>]) -> Option<Trial> {
+        let trial =
+            self.trial(key, variant).and_then(|t| Ok((t.results(self.module)? == expected).then_some(t)));
+        let trial = trial.unwrap_or_else(|e| {
             tracing::warn!(key = %key.what, variant = %key.variants[variant], error = %e, "a variant failed");
             None
-        }));
-        if trials[variant].is_none() {
+        });
+        if trial.is_none() {
             tracing::warn!(key = %key.what, variant = %key.variants[variant], "rejected: it failed, or its bits differ");
         }
+        trial
     }
-    panic_guard::call(device, "running", || race(&mut trials, &inputs))?;
-    let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.min_time)).collect();
-    let variant = key.variants[choice(&times)].clone();
-    Ok(Some((variant, key.variants.into_iter().zip(times).collect())))
 }
 
 /// The fastest, where it is clearly faster than the first.
@@ -107,21 +173,24 @@ impl Trial {
 }
 
 /// Runs all alternately, so that what disturbs one disturbs all, until the budget is spent; but what the first rounds show to be
-/// far behind no more.
-fn race(trials: &mut [Option<Trial>], inputs: &[Vec<u8>]) -> Result<()> {
+/// far behind no more. Whether there was time for the fewest rounds.
+fn race(trials: &mut [Option<Trial>], inputs: &[Vec<u8>], progress: &Progress) -> Result<bool> {
     let start = Instant::now();
     for round in 1..=*ROUNDS.end() {
         let best = trials.iter().flatten().map(|t| t.min_time).min().unwrap_or(Duration::MAX);
         let hopeful =
             |t: &&mut Trial| t.min_time == Duration::MAX || t.min_time <= best.saturating_mul(HOPELESS);
         for trial in trials.iter_mut().flatten().filter(hopeful) {
+            if !progress.has_time_to_tune() {
+                return Ok(round > *ROUNDS.start());
+            }
             trial.min_time = trial.run(inputs)?.min(trial.min_time);
         }
         if round >= *ROUNDS.start() && start.elapsed() > BUDGET {
             break;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A value for a parameter.

@@ -42,17 +42,52 @@ use crate::{panic_guard, store};
 /// Where tunings are in the cache folder.
 const FOLDER: &str = "tuning";
 
+/// How the variant of a step was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Found {
+    /// This compilation measured it.
+    Now,
+    /// It was measured before: on this machine, or when the artefact was compiled.
+    Earlier,
+    /// It was not: it is the default.
+    Unmeasured,
+    /// It is the default, because the time for tuning was over before all candidates were measured.
+    OutOfTime,
+    /// It is the default, because the step cannot be run alone, or failed.
+    NotAlone,
+}
+
 /// A step with several variants, and the one that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TunedStep {
     /// What is computed.
     pub what: String,
     /// How many steps of the module compute it.
     pub steps: usize,
+    /// The variant that is taken where nothing was measured.
+    pub default: String,
     /// The chosen variant.
     pub variant: String,
-    /// The smallest time of each variant, where they were measured by this compilation; `None` for a variant that failed.
+    /// How many variants the device has.
+    pub offered: usize,
+    /// How the chosen one was found.
+    pub found: Found,
+    /// The smallest time of a step by each variant that was tried, first the default, where this compilation measured them; `None`
+    /// for a variant that failed.
     pub times: Vec<(String, Option<Duration>)>,
+}
+
+impl TunedStep {
+    /// The times of one such step by the default and by the chosen variant, where this compilation measured them.
+    pub fn before_and_after(&self) -> Option<(Duration, Duration)> {
+        let of = |name: &String| {
+            self.times.iter().find(|(variant, _)| variant == name).and_then(|(_, time)| *time)
+        };
+        // A step of open dimensions may have another default where it was measured.
+        Some((self.times.first()?.1?, of(&self.variant)?))
+    }
 }
 
 impl fmt::Display for TunedStep {
@@ -107,20 +142,29 @@ pub fn tuned(
         let mut found = Vec::new();
         let ended = measure_all(device, lir, options, &unknown, progress, &mut found);
         let mut fresh = Tuning::default();
-        for Measured { key, variant, variants } in found {
-            fresh.choose(key, variant);
-            times.insert(key.what.clone(), variants);
+        for Measured { key, variant, variants, found } in found {
+            if found == Found::Now {
+                fresh.choose(key, variant);
+            }
+            times.insert(key.what.clone(), (variants, found));
         }
         // Also after a cancellation: finished measurements need not be repeated.
         keep(device, &fresh);
         ended?;
         known.extend(&fresh);
     }
-    let told = |(key, steps): &(TuningKey, Vec<usize>)| TunedStep {
-        what: key.what.clone(),
-        steps: steps.len(),
-        variant: key.variants[known.variant(key)].clone(),
-        times: times.remove(&key.what).unwrap_or_default(),
+    let told = |(key, steps): &(TuningKey, Vec<usize>)| {
+        let unmeasured = || (Vec::new(), if known.knows(key) { Found::Earlier } else { Found::Unmeasured });
+        let (times, found) = times.remove(&key.what).unwrap_or_else(unmeasured);
+        TunedStep {
+            what: key.what.clone(),
+            steps: steps.len(),
+            default: key.variants[0].clone(),
+            variant: key.variants[known.variant(key)].clone(),
+            offered: key.variants.len(),
+            found,
+            times,
+        }
     };
     let tuning = known.of(keys.iter().map(|(key, _)| key));
     Ok(Tuned { steps: keys.iter().map(told).collect(), tuning })
@@ -142,14 +186,16 @@ fn keys(device: &DeviceBackend, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<u
     Ok(found)
 }
 
-/// The result for a key: the variant to use, and the minimum time of each.
+/// The result for a key: the variant to use, the minimum time of each, and whether it was measured.
 struct Measured<'s> {
     key: &'s TuningKey,
     variant: usize,
     variants: Vec<(String, Option<Duration>)>,
+    found: Found,
 }
 
-/// Measures these keys, at typical sizes of dynamic dimensions.
+/// Measures these keys, at typical sizes of dynamic dimensions, those of most steps first: where time is over before all are measured, those
+/// matter most.
 fn measure_all<'s>(
     device: &DeviceBackend,
     lir: &LirModule,
@@ -162,21 +208,58 @@ fn measure_all<'s>(
         return Ok(());
     }
     let bound = lir.bind(&typical_dims(&lir.graph));
+    let mut keys = keys.to_vec();
+    keys.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.len()));
     for (i, (key, steps)) in keys.iter().enumerate() {
+        let so_far = so_far(found);
+        let say = |variant: &str, tried: usize, of: usize| {
+            let text = format!("{so_far}{variant} ({} of {of}) of {}", tried + 1, key.what);
+            progress.step(Stage::Tune, i, keys.len(), || &text)
+        };
         progress.step(Stage::Tune, i, keys.len(), || &key.what)?;
-        match measure::fastest(device, &bound, steps[0], options) {
-            Ok(Some((name, variants))) => {
+        let unmeasured = |found| Measured { key, variant: 0, variants: Vec::new(), found };
+        found.push(match measure::fastest(device, &bound, steps[0], options, progress, say) {
+            Ok(measure::Measured::Fastest(name, variants)) => {
                 tracing::debug!(key = %key.what, variant = %name, "tuned");
                 // A variant that exists only for the measured sizes is not a variant of the step.
                 let variant = key.variants.iter().position(|variant| *variant == name).unwrap_or(0);
-                found.push(Measured { key, variant, variants });
+                Measured { key, variant, variants, found: Found::Now }
             }
-            Ok(None) => tracing::debug!(key = %key.what, "cannot be measured alone"),
-            Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e),
-            Err(e) => tracing::warn!(key = %key.what, error = %e, "was not tuned"),
-        }
+            Ok(measure::Measured::OutOfTime) => unmeasured(Found::OutOfTime),
+            Ok(measure::Measured::NotAlone) => {
+                tracing::debug!(key = %key.what, "cannot be measured alone");
+                unmeasured(Found::NotAlone)
+            }
+            Ok(measure::Measured::Stopped(e)) => return Err(e),
+            Err(e) => {
+                tracing::warn!(key = %key.what, error = %e, "was not tuned");
+                unmeasured(Found::NotAlone)
+            }
+        });
     }
     Ok(())
+}
+
+/// What was gained, for those who wait.
+fn so_far(found: &[Measured<'_>]) -> String {
+    let gain = |of: &Measured<'_>| {
+        let default = of.variants.first()?.1?;
+        let chosen = of.variants.iter().find(|(name, _)| *name == of.key.variants[of.variant])?.1?;
+        (of.variant > 0).then(|| default.as_secs_f64() / chosen.as_secs_f64().max(1e-9))
+    };
+    let gains: Vec<f64> = found.iter().filter_map(gain).collect();
+    match gains.iter().copied().max_by(f64::total_cmp) {
+        Some(best) => format!("{} faster, {best:.2}x at best; ", gains.len()),
+        None => String::new(),
+    }
+}
+
+/// The file where measurements on a device are stored.
+///
+/// # Errors
+/// There is no cache folder, or the device does not say what it is.
+pub fn file(device: &DeviceBackend) -> Result<PathBuf> {
+    path_of(device, &subject(device)?)
 }
 
 /// What measurements depend on besides the key.

@@ -153,6 +153,27 @@ fn blackwell_of_data_centres_multiplies_into_tensor_memory() {
     assert!(schedules.iter().any(|s| s.starts_with("tiles.sm_100a.128x64x64.")), "{schedules:?}");
 }
 
+/// Hopper has more tilings of a large matmul than a tuner measures: it leaves out those of the longest predicted times.
+#[test]
+fn the_tilings_of_the_longest_predicted_times_are_left_out() {
+    let _alone = second_gpu();
+    let hopper = MODELS.into_iter().find(|model| model.2 == Some("sm_90a")).expect("it is among the models");
+    let backend = fake(hopper.0, hopper.1);
+    let graph = parsed(
+        "%0 = Input {name=\"x\"} : [1024, 256] f16 %1 = Param {name=\"w\"} : [256, 1024] f16 %2 = MatMul(%0, %1) : [1024, 1024] f16 return %2",
+    );
+    let lir = module(&graph, &backend, &CompileOptions::default());
+    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    assert!(key.variants.len() > 16, "{key:?}");
+    let kept = key.candidates(16);
+    assert_eq!((kept.len(), kept[0]), (16, 0));
+    let longest = kept[1..].iter().map(|&variant| key.predicted[variant]).max();
+    let left = (1..key.variants.len()).filter(|variant| !kept.contains(variant));
+    let least_left = left.clone().map(|variant| key.predicted[variant]).min();
+    assert!(left.clone().next().is_some() && longest <= least_left, "{key:?}");
+    assert!(left.clone().any(|variant| key.variants[variant].contains(".16x64x64.")), "{key:?}");
+}
+
 #[test]
 fn random_matmuls_with_what_is_around_them_agree_with_the_oracle() {
     let _alone = second_gpu();

@@ -61,7 +61,7 @@ impl Tiling {
 
 /// Workgroups that keep a GPU busy: an H100 has 114 to 132 multiprocessors, and each runs one or two. Of 128 × 4096 × 4096 tiles of
 /// 64 × 64 make 222 TFLOP/s there, tiles of 128 × 128 only 117.
-const WAVE: i64 = 112;
+pub(super) const WAVE: i64 = 112;
 
 /// From so many rows on the group level multiplies: of 16 × 4096 × 4096 its 64 rows make 29 TFLOP/s on an H100, the 16 of sm_80 make 15.
 const FEW: i64 = 16;

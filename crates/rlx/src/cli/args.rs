@@ -12,7 +12,8 @@ use rlx_runtime::{DeviceId, Numerics, Precision, PrecisionPolicy, Tune};
 
 use super::examples::{
     BENCH_EXAMPLES, CACHE_EXAMPLES, COMPARE_EXAMPLES, COMPILE_EXAMPLES, COMPLETIONS_EXAMPLES,
-    DEVICES_EXAMPLES, ENVIRONMENT, EXAMPLES, INSPECT_EXAMPLES, MAN_EXAMPLES, RUN_EXAMPLES, VERIFY_EXAMPLES,
+    DEVICES_EXAMPLES, ENVIRONMENT, EXAMPLES, INSPECT_EXAMPLES, MAN_EXAMPLES, RUN_EXAMPLES, TUNE_EXAMPLES,
+    VERIFY_EXAMPLES,
 };
 use super::image::ImageArgs;
 
@@ -58,6 +59,9 @@ pub enum Command {
     /// Measure how long a model takes
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Measure the variants of a model's steps on a device, and store which ones are the fastest there for all later commands
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(TuneArgs),
     /// List, check or remove the compiled models cached by --cache
     #[command(after_help = CACHE_EXAMPLES)]
     Cache(CacheArgs),
@@ -381,6 +385,20 @@ impl BenchArgs {
     pub fn profiles(&self) -> bool {
         self.profile || self.trace.is_some() || self.roofline.is_some()
     }
+}
+
+/// `rlx tune`.
+#[derive(Debug, Clone, Args)]
+pub struct TuneArgs {
+    /// The model and how to run it.
+    #[command(flatten)]
+    pub common: Common,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Measure nothing more after this time from the start, as in 60s or 5m; what was measured until then is stored (0: no limit)
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, value_hint = ValueHint::Other)]
+    pub limit: Duration,
 }
 
 /// `rlx completions`.

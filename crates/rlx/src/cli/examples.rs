@@ -32,6 +32,7 @@ Examples:
   rlx verify model.onnx --input x=random --dim batch=2
   rlx compare model.onnx quantized.onnx --inputs x.npz
   rlx bench model.onnx --dim batch=1 --dim seq=128 --threads 2 --json
+  rlx tune model.onnx --dim batch=1 --device vulkan
   rlx devices
   rlx doctor";
 
@@ -60,6 +61,13 @@ Examples:
   rlx compile bert.onnx -o bert.rlx --dim batch=1 --slim
   rlx compile bert.onnx --device ane -o bert.mlpackage --dim batch=1 --dim seq=128     a package for Core ML, on any system
 The file is valid for this device, instruction set, driver and version of RLX only, and is rejected elsewhere.";
+
+pub const TUNE_EXAMPLES: &str = "\
+Examples:
+  rlx tune model.onnx --dim batch=1
+  rlx tune bert.onnx --device cuda --precision bf16 --dim batch=8 --dim seq=128 --limit 5m
+  rlx compile bert.onnx --device cuda --precision bf16 --dim batch=8 --dim seq=128 -o bert.rlx     with the measured variants
+All variants give the same bits. What was measured before is not measured again, so a second call goes on where the limit ended the first.";
 
 pub const CACHE_EXAMPLES: &str = "\
 Examples:

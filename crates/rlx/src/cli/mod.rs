@@ -22,6 +22,7 @@ mod print;
 mod profile;
 mod run;
 mod stream;
+mod tune;
 mod values;
 mod verify;
 mod warnings;
@@ -59,6 +60,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Verify(args) => verify::verify(args, cli.json),
         Command::Compare(args) => compare::compare(args, cli.json),
         Command::Bench(args) => bench::bench(args, cli.json),
+        Command::Tune(args) => tune::tune(args, cli.json),
         Command::Devices(args) => devices::devices(args, cli.json),
         Command::Completions(args) => manual::completions(args, cli.json),
         Command::Man(args) => manual::man(args, cli.json),
