@@ -119,8 +119,8 @@ const COUNTED: &str = "
 ONNX's node cases (of onnx 1.20.0; those that need what a device does not have are not counted as failed, and no case fails otherwise), goldens of the test models, and tests of
 the public contract that pass, in the last recorded run of the heavy suite that counts them. The CPU's run with every test command; its node cases are in [conformance.md](conformance.md).
 
-| device | node cases | goldens | contract | suite |
-|---|---|---|---|---|
+| device | node cases | of core types, of those that the CPU passes | goldens | contract | suite |
+|---|---|---|---|---|---|
 ";
 
 /// Makes the page.
@@ -160,15 +160,22 @@ fn counted(records: &Records) -> String {
             let number = |n: u64, text: String| if n == 0 { "not run".to_owned() } else { text };
             let (passed, all) = score.nodes;
             let nodes = number(all, format!("{passed} of {all}"));
+            let core = match score.core {
+                (_, 0) => "not counted".to_owned(),
+                (passed, all) => format!("{passed} of {all} ({:.1} %)", 100.0 * passed as f64 / all as f64),
+            };
             let [goldens, contract] = [score.goldens, score.contract].map(|n| number(n, n.to_string()));
             let date = &record.date;
             rows.push_str(&format!(
-                "| {} | {nodes} | {goldens} | {contract} | `{name}`, {date} |\n",
+                "| {} | {nodes} | {core} | {goldens} | {contract} | `{name}`, {date} |\n",
                 device.name()
             ));
         }
         if !any {
-            rows.push_str(&format!("| {} | not counted | not counted | not counted | |\n", device.name()));
+            rows.push_str(&format!(
+                "| {} | not counted | not counted | not counted | not counted | |\n",
+                device.name()
+            ));
         }
     }
     rows

@@ -7,10 +7,14 @@
 //! `tests/node_suite/expected.txt` (or in `cpu.txt` for the CPU alone) with its reason, and a listed case must
 //! fail.
 //!
+//! On devices with generated kernels, nearly all cases of core types that the CPU passes pass as well (`core_types.rs`).
+//!
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each. `RLX_NODE_FOLDER=folder` runs
 //! those of another folder, such as the cases that a newer `onnx` generates, and prints what happened to those that do not pass; with
 //! `RLX_NODE_LIST=file` exactly the cases of that list fail (`tests/node_suite/newest.txt`: `cargo xtask test --suite onnx-newest`).
 
+#[path = "node_suite/core_types.rs"]
+mod core_types;
 #[path = "node_suite/packages.rs"]
 mod packages;
 #[path = "node_suite/pages.rs"]
@@ -49,21 +53,34 @@ enum Outcome {
 /// What runs the cases.
 struct Runner {
     name: &'static str,
-    run: fn(&Imported, &Inputs) -> Result<Vec<Value>, rlx_ir::Error>,
+    run: Run,
     /// Expectations of the pinned cases, all of them data files.
     expected: &'static [&'static str],
+    /// Whether its kernels are generated: it passes nearly all cases of core types that the CPU passes.
+    is_generated: bool,
 }
+
+impl Runner {
+    fn new(name: &'static str, run: Run, expected: &'static [&'static str]) -> Runner {
+        Runner { name, run, expected, is_generated: false }
+    }
+}
+
+/// Runs a case.
+type Run = fn(&Imported, &Inputs) -> Result<Vec<Value>, rlx_ir::Error>;
+
+/// What holds on the CPU.
+const CPU: &[&str] = &[include_str!("node_suite/cpu.txt"), include_str!("node_suite/expected.txt")];
 
 #[test]
 fn node_cases_pass_on_the_oracle() {
     let expected = &[include_str!("node_suite/oracle.txt"), include_str!("node_suite/expected.txt")];
-    check(&Runner { name: "oracle", run: reference::on_oracle, expected });
+    check(&Runner::new("oracle", reference::on_oracle, expected));
 }
 
 #[test]
 fn node_cases_pass_on_the_cpu() {
-    let expected = &[include_str!("node_suite/cpu.txt"), include_str!("node_suite/expected.txt")];
-    check(&Runner { name: "cpu", run: run_on_cpu, expected });
+    check(&Runner::new("cpu", run_on_cpu, CPU));
 }
 
 /// With the feature `mlx` of rlx-runtime, and where its shim is: the suite `mlx` has both.
@@ -71,7 +88,7 @@ fn node_cases_pass_on_the_cpu() {
 fn node_cases_pass_on_mlx() {
     let expected = &[include_str!("node_suite/mlx.txt"), include_str!("node_suite/expected.txt")];
     let run = |imported: &_, inputs: &_| reference::on_device(Device::Mlx, imported, inputs);
-    check_where_there_is(Device::Mlx, &Runner { name: "mlx", run, expected });
+    check_where_there_is(Device::Mlx, &Runner::new("mlx", run, expected));
 }
 
 /// With the feature `tpu` of rlx-runtime, and where its plugin is: the suite `pjrt` has one that runs programs by XLA on the CPU, or, as
@@ -83,8 +100,8 @@ fn node_cases_pass_on_tpu() {
     let interpreter =
         &[include_str!("node_suite/tpu-interpreter.txt"), include_str!("node_suite/expected.txt")];
     let runner = match std::env::var("RLX_TEST_PJRT_ENGINE").as_deref() {
-        Ok("interpreter") => Runner { name: "tpu-interpreter", run, expected: interpreter },
-        _ => Runner { name: "tpu", run, expected: xla },
+        Ok("interpreter") => Runner::new("tpu-interpreter", run, interpreter),
+        _ => Runner::new("tpu", run, xla),
     };
     check_where_there_is(Device::Tpu, &runner);
 }
@@ -93,7 +110,7 @@ fn node_cases_pass_on_tpu() {
 #[test]
 fn node_cases_pass_as_packages() {
     let expected = &[include_str!("node_suite/ane.txt"), include_str!("node_suite/expected.txt")];
-    check(&Runner { name: "ane", run: packages::run, expected });
+    check(&Runner::new("ane", packages::run, expected));
 }
 
 /// Devices with generated kernels, each with its feature of rlx-runtime: the suite `windows` has DirectX's, `gpu-all` the others.
@@ -102,7 +119,8 @@ macro_rules! node_cases_pass_on_gpus {
         #[test]
         fn $test() {
             let run = |imported: &_, inputs: &_| reference::on_device(Device::$device, imported, inputs);
-            check_where_there_is(Device::$device, &Runner { name: $name, run, expected: GPUS });
+            let runner = Runner { name: $name, run, expected: GPUS, is_generated: true };
+            check_where_there_is(Device::$device, &runner);
         }
     )*};
 }
@@ -175,6 +193,9 @@ fn check(device: &Runner) {
     }
     if other.is_none() || list.is_some() {
         report(device, &expected, &outcomes);
+    }
+    if other.is_none() && device.is_generated {
+        core_types::check(device.name, &folder, &outcomes);
     }
 }
 
