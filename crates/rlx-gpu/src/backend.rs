@@ -150,6 +150,10 @@ impl<G: GpuApi> GpuBackend<G> {
     fn kernel_target(&self, opened: Option<&G>) -> KernelTarget {
         self.which.limits.lower(G::target(&self.which, opened))
     }
+
+    fn matrix_units(&self, gpu: &G) -> Option<MatrixUnits> {
+        gpu.matrix_units().map(|units| self.which.limits.lower_units(units))
+    }
 }
 
 impl<G: GpuApi> Backend for GpuBackend<G> {
@@ -175,7 +179,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         // Without the device, what every device has: graphs can be checked against it all the same.
         let gpu = self.gpu().ok();
         let kernels = self.kernel_target(gpu.as_deref());
-        let matrix_units = gpu.as_deref().and_then(G::matrix_units);
+        let matrix_units = gpu.as_deref().and_then(|gpu| self.matrix_units(gpu));
         let library = gpu.and_then(|gpu| Self::blas(&gpu, options));
         let fast = Fast::of(matrix_units, options);
         Ok(match (matrix_units, &library) {
@@ -198,7 +202,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let target = self.kernel_target(Some(&*gpu));
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
-        let matrix_units = gpu.matrix_units();
+        let matrix_units = self.matrix_units(&gpu);
         let own = Own { matrix_units, fast: Fast::of(matrix_units, options), blas };
         match stored::found(&*gpu, &lir, &cache.code) {
             Some(found) => read(gpu, target, lir, &found, &own),
@@ -210,7 +214,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(Some(&*gpu));
         let by_tiles = |units| tiles::tuning_key(step, lir, units, &target.limits);
-        match gpu.matrix_units().and_then(by_tiles) {
+        match self.matrix_units(&gpu).and_then(by_tiles) {
             Some(key) => Ok(key),
             None => dispatch::tuning_key(step, lir, &target),
         }

@@ -4,6 +4,8 @@ use rlx_driver::Device;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
 
+use crate::tiles::MatrixUnits;
+
 /// What a device is opened by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Which<O> {
@@ -24,6 +26,8 @@ pub struct Lowered {
     pub max_storage_buffers: Option<u32>,
     /// The most invocations of a workgroup.
     pub max_workgroup: Option<u32>,
+    /// The most bytes of workgroup memory of a kernel.
+    pub max_shared_bytes: Option<u32>,
     /// The most bytes of device memory that this process's executables take together.
     pub max_memory_bytes: Option<u64>,
 }
@@ -34,13 +38,20 @@ impl Lowered {
         let (limits, pool) = (target.limits, target.pool);
         let max_bindings = lower(limits.max_bindings, self.max_storage_buffers);
         let max_workgroup = lower(limits.max_workgroup, self.max_workgroup);
+        let max_shared_bytes = lower(limits.max_shared_bytes, self.max_shared_bytes);
         let pool = PoolSpec {
             max_buffer_bytes: lower(pool.max_buffer_bytes, self.max_binding_bytes),
             // One binding is kept for the fault record.
             max_bindings: pool.max_bindings.min(max_bindings.saturating_sub(1)),
             ..pool
         };
-        KernelTarget { limits: DeviceLimits { max_bindings, max_workgroup, ..limits }, pool, ..target }
+        let limits = DeviceLimits { max_bindings, max_workgroup, max_shared_bytes, ..limits };
+        KernelTarget { limits, pool, ..target }
+    }
+
+    /// The matrix units under these limits.
+    pub(crate) fn lower_units(&self, units: MatrixUnits) -> MatrixUnits {
+        MatrixUnits { dynamic_bytes: lower(units.dynamic_bytes, self.max_shared_bytes), ..units }
     }
 }
 
@@ -64,12 +75,14 @@ mod tests {
             max_binding_bytes: Some(1 << 20),
             max_storage_buffers: Some(4),
             max_workgroup: Some(1 << 20),
+            max_shared_bytes: Some(16 << 10),
             ..Lowered::default()
         };
         let lowered = limits.lower(full.clone());
         assert_eq!((lowered.limits.max_bindings, lowered.pool.max_bindings), (4, 3));
         assert_eq!(lowered.pool.max_buffer_bytes, 1 << 20);
         assert_eq!(lowered.limits.max_workgroup, full.limits.max_workgroup);
+        assert_eq!(lowered.limits.max_shared_bytes, 16 << 10);
         assert_eq!(Lowered::default().lower(full.clone()).pool, full.pool);
     }
 }

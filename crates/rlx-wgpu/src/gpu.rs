@@ -61,6 +61,9 @@ impl Gpu {
         {
             *limit = which::lower(*limit, lowered.max_workgroup);
         }
+        let most = lowered.max_shared_bytes;
+        limits.max_compute_workgroup_storage_size =
+            which::lower(limits.max_compute_workgroup_storage_size, most);
         let info = adapter.get_info();
         let offers_matrices =
             matrices::offers(&info, adapter.features(), &adapter.cooperative_matrix_properties());

@@ -1,22 +1,30 @@
 //! Limits below the device's own: the right answer, or a typed error.
 
+use rlx_backend::tuning::Tuning;
+use rlx_ir::op::BinaryOp;
 use rlx_ir::testing::random_graph;
-use rlx_ir::{DType, ErrorKind, Graph, Shape, text};
-use rlx_wgpu::Lowered;
+use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, text};
+use rlx_wgpu::{Lowered, WgpuBackend};
 
-use crate::common::{all, compile, disagreement, lowered, set_params};
+use crate::common::{DEVICES, all, check, compile, device, disagreement, set_params};
+use crate::variants;
 
-// No kernel uses subgroups, whatever the device has: nothing asks wgpu for them.
+/// What every device that runs WebGPU has; no kernel uses subgroups, whatever the device has.
 const SMALL: Lowered = Lowered {
     max_binding_bytes: Some(16 << 20),
     max_storage_buffers: Some(8),
     max_workgroup: None,
+    max_shared_bytes: Some(16 << 10),
     max_memory_bytes: None,
 };
 
+/// The devices under lower limits.
+fn lowered(limits: Lowered) -> impl Iterator<Item = WgpuBackend> {
+    DEVICES.into_iter().filter_map(device).map(move |backend| backend.with_limits(limits))
+}
+
 #[test]
 fn graphs_run_within_eight_storage_buffers() {
-    let Some(backend) = lowered(SMALL) else { return };
     let inputs: String = (0..12).map(|i| format!("  %{i} = Input {{name=\"x{i}\"}} : [4] f32\n")).collect();
     let sums: String = (0..11)
         .map(|i| {
@@ -29,49 +37,106 @@ fn graphs_run_within_eight_storage_buffers() {
         })
         .collect();
     let graph = text::parse(&format!("graph \"sum\" {{\n{inputs}{sums}  return %22\n}}")).unwrap();
-    let mut exec = compile(&graph, &backend).unwrap();
     let values: Vec<Vec<u8>> =
         (0..12).map(|i| [i as f32; 4].iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
-    exec.run(&&values[..], &[]).unwrap();
-    assert_eq!(exec.output(0).unwrap()[..4], 66f32.to_le_bytes());
-    for seed in 0..if all() { 60 } else { 8 } {
-        let (graph, bindings) = random_graph(seed, 12);
-        match compile(&graph, &backend) {
-            Ok(mut exec) => {
-                set_params(&mut *exec, &bindings).unwrap();
-                let wrong = disagreement(&graph, &bindings, &mut *exec);
-                assert_eq!(wrong, None, "seed {seed}\n{graph}");
+    for backend in lowered(SMALL) {
+        let mut exec = compile(&graph, &backend).unwrap();
+        exec.run(&&values[..], &[]).unwrap();
+        assert_eq!(exec.output(0).unwrap()[..4], 66f32.to_le_bytes());
+        for seed in 0..if all() { 60 } else { 6 } {
+            let (graph, bindings) = random_graph(seed, 12);
+            match compile(&graph, &backend) {
+                Ok(mut exec) => {
+                    set_params(&mut *exec, &bindings).unwrap();
+                    let wrong = disagreement(&graph, &bindings, &mut *exec);
+                    assert_eq!(wrong, None, "seed {seed}\n{graph}");
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "seed {seed}: {e}"),
             }
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "seed {seed}: {e}"),
+        }
+    }
+}
+
+/// `x[i] + y[j]`, of 1,024 columns.
+fn outer(rows: usize) -> Graph {
+    let mut graph = Graph::new("wide");
+    let x = graph.input("x", Shape::new(&[rows, 1], DType::F32));
+    let y = graph.input("y", Shape::new(&[1, 1024], DType::F32));
+    let z = graph.binary(BinaryOp::Add, x, y, Shape::new(&[rows, 1024], DType::F32));
+    graph.set_outputs(vec![z]);
+    graph
+}
+
+fn counted(n: usize, by: f32) -> Vec<u8> {
+    (0..n).flat_map(|i| (i as f32 * by).to_le_bytes()).collect()
+}
+
+#[test]
+fn a_value_above_the_binding_limit_is_out_of_memory() {
+    // 4,096 rows are 16 MiB. The larger limit is what WebGPU promises; it takes a second on each device.
+    for (mebibytes, everywhere) in [(16, true), (128, false)] {
+        let limits = Lowered { max_binding_bytes: Some(mebibytes << 20), ..SMALL };
+        let most = (mebibytes as usize) << 8;
+        for backend in lowered(limits).take(if everywhere || all() { 2 } else { 1 }) {
+            let error = compile(&outer(most + 1), &backend).err().expect("a row too many");
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+            let mut exec = compile(&outer(most), &backend).unwrap();
+            exec.run(&&[counted(most, 1024.0), counted(1024, 1.0)][..], &[]).unwrap();
+            let (values, rest) = exec.output(0).unwrap().as_chunks::<4>();
+            assert_eq!((values.len(), rest.len()), (most * 1024, 0));
+            // Those beyond 2^24 are rounded.
+            let right = |i: usize| (i / 1024 * 1024) as f32 + (i % 1024) as f32;
+            let wrong = (0..values.len()).find(|&i| f32::from_le_bytes(values[i]) != right(i));
+            assert_eq!(wrong, None, "{mebibytes} MiB");
         }
     }
 }
 
 #[test]
-fn a_value_above_the_binding_limit_is_out_of_memory() {
-    let Some(backend) = lowered(SMALL) else { return };
-    let graph = |rows: usize| {
-        let mut graph = Graph::new("wide");
-        let x = graph.input("x", Shape::new(&[rows, 1], DType::F32));
-        let y = graph.input("y", Shape::new(&[1, 1024], DType::F32));
-        let shape = Shape::new(&[rows, 1024], DType::F32);
-        let z = graph.binary(rlx_ir::op::BinaryOp::Add, x, y, shape);
-        graph.set_outputs(vec![z]);
-        graph
-    };
-    // 4,096 rows are 16 MiB: the most that fits.
-    for (rows, fits) in [(4096, true), (4097, false)] {
-        match compile(&graph(rows), &backend) {
-            Ok(mut exec) => {
-                assert!(fits);
-                let inputs = [vec![0u8; rows * 4], vec![0u8; 4096]];
-                exec.run(&&inputs[..], &[]).unwrap();
-                assert_eq!(exec.output(0).unwrap().len(), rows * 4096);
-            }
-            Err(e) => {
-                assert!(!fits, "{e}");
-                assert_eq!(e.kind(), ErrorKind::OutOfMemory, "{e}");
+fn values_that_fit_the_binding_limit_one_by_one_run_in_more_memory_than_it() {
+    // Five values of 12 MiB where a kernel is bound to at most 16 MiB.
+    let rows = 3072;
+    let mut graph = outer(rows);
+    let mut outputs = graph.outputs.clone();
+    for at in 0..4 {
+        let value = outputs[at];
+        outputs.push(graph.binary(BinaryOp::Add, value, value, Shape::new(&[rows, 1024], DType::F32)));
+    }
+    graph.set_outputs(outputs);
+    for backend in lowered(SMALL) {
+        let mut exec = compile(&graph, &backend).unwrap();
+        exec.run(&&[counted(rows, 1024.0), counted(1024, 1.0)][..], &[]).unwrap();
+        for output in 0..5 {
+            let (values, _) = exec.output(output).unwrap().as_chunks::<4>();
+            let wrong = (0..rows * 1024).find(|&i| f32::from_le_bytes(values[i]) != (i << output) as f32);
+            assert_eq!(wrong, None, "output {output}");
+        }
+    }
+}
+
+#[test]
+fn matmuls_keep_to_the_workgroup_memory_in_every_variant() {
+    let shapes: [(&[usize], &[usize]); 3] =
+        [(&[70, 45], &[45, 100]), (&[5, 33], &[33, 72]), (&[1, 64], &[64, 50])];
+    let mut variants = [0; 2];
+    for (limit, count) in [16 << 10, 1 << 10].into_iter().zip(&mut variants) {
+        for backend in lowered(Lowered { max_shared_bytes: Some(limit), ..SMALL }) {
+            for (x, w) in shapes {
+                let (graph, values) = variants::step(Op::MatMul, x, w);
+                check(&graph, &values, &backend).unwrap();
+                let lir = variants::module(&graph, &backend);
+                let Some(key) = variants::keys(&backend, &lir).pop() else { continue };
+                let first = variants::outputs(&backend, &lir, &values, Tuning::default());
+                for variant in 1..key.variants.len() {
+                    let mut tuning = Tuning::default();
+                    tuning.choose(&key, variant);
+                    let other = variants::outputs(&backend, &lir, &values, tuning);
+                    assert!(other == first, "{limit}: {} of {key:?}", key.variants[variant]);
+                }
+                *count += key.variants.len();
             }
         }
     }
+    println!("variants within 16 and 1 KiB of workgroup memory: {variants:?}");
+    assert!(variants[0] == 0 || variants[1] < variants[0], "1 KiB leaves fewer of them: {variants:?}");
 }

@@ -14,7 +14,7 @@ use rlx_wgpu::WgpuBackend;
 use crate::common::{self, devices};
 
 /// `Relu(op(x, w))`, where `w` is a parameter.
-fn step(op: Op, x: &[usize], w: &[usize]) -> (Graph, Bindings) {
+pub fn step(op: Op, x: &[usize], w: &[usize]) -> (Graph, Bindings) {
     let (mut g, mut values, mut gen_) = (Graph::new("step"), Bindings::default(), Gen::new(1));
     let (input, param) = (g.input("x", Shape::new(x, DType::F32)), g.param("w", Shape::new(w, DType::F32)));
     values.set_input("x", gen_.value(DType::F32, x, -1.0..1.0));
@@ -26,19 +26,24 @@ fn step(op: Op, x: &[usize], w: &[usize]) -> (Graph, Bindings) {
     (g, values)
 }
 
-fn module(graph: &Graph, backend: &WgpuBackend) -> Arc<LirModule> {
+pub fn module(graph: &Graph, backend: &WgpuBackend) -> Arc<LirModule> {
     let options = CompileOptions::default();
     let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options);
     Arc::new(pipeline.compile(graph).unwrap().lir)
 }
 
 /// The keys of a module's steps.
-fn keys(backend: &WgpuBackend, lir: &LirModule) -> Vec<TuningKey> {
+pub fn keys(backend: &WgpuBackend, lir: &LirModule) -> Vec<TuningKey> {
     lir.steps.iter().filter_map(|step| backend.tuning_key(lir, step).unwrap()).collect()
 }
 
 /// The module compiled so that its only key is done in variant `variant`, and run.
-fn outputs(backend: &WgpuBackend, lir: &Arc<LirModule>, values: &Bindings, tuning: Tuning) -> Vec<Vec<u8>> {
+pub fn outputs(
+    backend: &WgpuBackend,
+    lir: &Arc<LirModule>,
+    values: &Bindings,
+    tuning: Tuning,
+) -> Vec<Vec<u8>> {
     let kept = CompileCache { tuning, ..CompileCache::default() };
     let mut exec = backend.compile_cached(Arc::clone(lir), &CompileOptions::default(), &kept).unwrap();
     common::set_params(&mut *exec, values).unwrap();
