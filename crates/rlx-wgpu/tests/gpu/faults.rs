@@ -1,17 +1,20 @@
 //! Faults: of values, of memory, of the driver. Each is a typed error, and what it leaves works.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use rlx_backend::Backend;
 use rlx_backend::testing::faults::{
-    gather, gather_inputs, keeps_to_a_mebibyte, reports_an_index_out_of_range,
+    gather, gather_inputs, gathered, keeps_to_a_mebibyte, reports_an_index_out_of_range,
 };
-use rlx_ir::{ErrorKind, text};
+use rlx_ir::{DType, ErrorKind, Weight, text};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::Lowered;
 
 use crate::common::{DEVICES, compile, device, devices, lowered};
+use crate::flights::awaited;
+use crate::handles::{Kept, N, counter};
 
 #[test]
 fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
@@ -91,5 +94,49 @@ fn a_lost_device_is_a_typed_error_and_the_next_compile_opens_it_again() {
         assert!(exec.try_clone().is_err());
         let mut again = compile(&gather(), &backend).unwrap();
         again.run(&&gather_inputs(0)[..], &[]).unwrap();
+    }
+}
+
+#[test]
+fn a_device_lost_while_runs_are_in_flight_fails_each_of_them_and_what_is_compiled_again_is_right() {
+    for of in DEVICES {
+        let limits = Lowered { max_memory_bytes: Some(3 << 28), ..Lowered::default() };
+        let Some(backend) = device(of).map(|b| b.with_limits(limits)) else { continue };
+        let one = Arc::new(Weight::owned(DType::F32, &[1], 1f32.to_le_bytes().to_vec()).unwrap());
+        for again in 0..2 {
+            let mut rows = compile(&gather(), &backend).unwrap();
+            let mut kept = compile(&counter(), &backend).unwrap();
+            // The weight is the one that the lost device had.
+            kept.set_param(0, Arc::clone(&one)).unwrap();
+            let handles = kept.handles_mut().expect("handles");
+            handles.set(0, &vec![0; 4 * N]).unwrap();
+            handles.feed(0, Some(0)).unwrap();
+            for last in [0, 1, 2] {
+                rows.submit(&&gather_inputs(last)[..], &[]).unwrap();
+                kept.submit(&Kept, &[]).unwrap();
+            }
+            if again == 1 {
+                rows.drain().unwrap();
+                assert_eq!(rows.output(0).unwrap(), gathered(2));
+                assert_eq!(kept.output(1).unwrap(), 2f32.to_le_bytes());
+                break;
+            }
+            assert_eq!((rows.in_flight(), kept.in_flight()), (3, 3));
+            backend.close().unwrap();
+            let lost = |error: rlx_ir::Error| {
+                assert_eq!((error.kind(), error.device()), (ErrorKind::Device, Some(of.name())), "{error}");
+                assert!(error.to_string().contains("lost"), "{error}");
+            };
+            // A task that awaits the run goes on, and collecting says why.
+            awaited(poll_fn(|context| rows.poll_collect(context)));
+            while rows.in_flight() > 0 {
+                lost(rows.collect().unwrap_err());
+            }
+            lost(kept.drain().unwrap_err());
+            lost(rows.submit(&&gather_inputs(0)[..], &[]).unwrap_err());
+            let handle = kept.handles().unwrap().read(0).unwrap_err();
+            assert_eq!(handle.kind(), ErrorKind::Binding, "the run that made its value failed: {handle}");
+            assert!(rows.output(0).is_err() && kept.output(1).is_err(), "outputs of runs that failed");
+        }
     }
 }

@@ -91,7 +91,7 @@ impl Wake for Unpark {
 }
 
 /// The value of a future, and how often it was polled.
-fn awaited<F: Future>(future: F) -> (F::Output, usize) {
+pub fn awaited<F: Future>(future: F) -> (F::Output, usize) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut future, mut polls) = (pin!(future), 0);
     loop {
@@ -119,7 +119,7 @@ fn runs_are_awaited_without_asking_again_and_again() {
             assert!(exec.output(0).unwrap() == want, "the bits of a run that is waited for");
         }
         assert!(polls <= 9, "a task is woken when there is something to see: {polls}");
-        // A run that reports a fault, and one on a device that is gone, are over too.
+        // A run that reports a fault is over too. (One on a device that is gone: `faults.rs`.)
         let mut exec = compile(&gather(), &backend).unwrap();
         exec.submit(&&gather_inputs(1000)[..], &[]).unwrap();
         awaited(poll_fn(|context| exec.poll_collect(context)));
