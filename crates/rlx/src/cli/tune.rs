@@ -185,6 +185,9 @@ fn print_text(
     }
     match not_stored {
         Some(why) => writeln!(Output, "not stored: {why}")?,
+        None if report.now + report.earlier == 0 => {
+            writeln!(Output, "nothing was measured, so nothing is stored")?
+        }
         None => writeln!(Output, "stored in {}, where all later commands find it", text("stored"))?,
     }
     Ok(())
