@@ -40,7 +40,7 @@ struct Cut {
 impl Cut {
     /// Of a row along `axis` into parts of `most` elements or, better, of as many as leave no rest, if these are not too few.
     fn of(axis: usize, size: usize, most: usize) -> Cut {
-        let even = (most / 4..=most).rev().find(|len| size % len == 0);
+        let even = (most / 4..=most).rev().find(|len| size.is_multiple_of(*len));
         let len = even.unwrap_or(most);
         Cut { axis, count: size / len, len, rest: size % len }
     }

@@ -42,7 +42,7 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let mut cx = Cx::new("running", WORKGROUP, step);
     let space = cx.result_space()?;
     let length = anchor.shape.dim(axis).extent().as_const();
-    if !length.is_some_and(|n| n <= SHORT_ROW) {
+    if length.is_none_or(|n| n > SHORT_ROW) {
         return running.by_workgroup(cx, &space).map(|launch| vec![launch]);
     }
     let groups = cx.for_rows(&space, axis, |cx, row, size| {

@@ -19,8 +19,8 @@ pub struct StepPrograms<'s> {
 }
 
 enum Of<'s> {
-    Sums(StepSums<'s>, Whole),
-    Attention(Undivided<'s>),
+    Sums(Box<(StepSums<'s>, Whole)>),
+    Attention(Box<Undivided<'s>>),
 }
 
 impl<'s> StepPrograms<'s> {
@@ -30,11 +30,11 @@ impl<'s> StepPrograms<'s> {
     /// Why there are none.
     pub fn of(arch: Arch, step: &'s StepDesc) -> Scheduled<StepPrograms<'s>> {
         if let Some(attention) = step_attention::parts(step) {
-            return Ok(StepPrograms { arch, of: Of::Attention(attention?.undivided()?) });
+            return Ok(StepPrograms { arch, of: Of::Attention(Box::new(attention?.undivided()?)) });
         }
         let sums = StepSums::of(arch.of_warps(), step)?;
         let whole = sums.whole(arch)?;
-        Ok(StepPrograms { arch, of: Of::Sums(sums, whole) })
+        Ok(StepPrograms { arch, of: Of::Sums(Box::new((sums, whole))) })
     }
 
     /// The tilings, the one that suits the step's sizes first. All give the same bits. Where the device's compute units are known, those by which each of them
@@ -45,7 +45,7 @@ impl<'s> StepPrograms<'s> {
     /// Why there are none.
     pub fn tilings(&self, units: Option<u32>) -> Scheduled<Vec<Tiling>> {
         match &self.of {
-            Of::Sums(sums, _) => Ok(sums.tilings_on(self.arch, units)),
+            Of::Sums(of) => Ok(of.0.tilings_on(self.arch, units)),
             Of::Attention(attention) => attention.tilings(self.arch),
         }
     }
@@ -56,7 +56,7 @@ impl<'s> StepPrograms<'s> {
     /// What no program can do.
     pub fn launch(&self, tiling: &Tiling) -> Scheduled<StepLaunch> {
         match &self.of {
-            Of::Sums(sums, whole) => sums.launch(self.arch, whole, tiling),
+            Of::Sums(of) => of.0.launch(self.arch, &of.1, tiling),
             Of::Attention(attention) => attention.launch(self.arch, tiling),
         }
     }

@@ -41,7 +41,7 @@ pub fn tune(args: &TuneArgs, json: bool) -> Result<ExitCode, Failure> {
         "precision": precision.to_string(),
         "threads": job.session.threads(),
         "seconds": start.elapsed().as_secs_f64(),
-        "limit_seconds": (!args.limit.is_zero()).then(|| args.limit.as_secs_f64()),
+        "limit_seconds": (!args.limit.is_zero()).then_some(args.limit.as_secs_f64()),
         "stored": stored.as_ref().ok().map(|path| path.display().to_string()),
     });
     if json {
