@@ -146,7 +146,7 @@ impl Launches {
     /// Compiles every step: those of the run by the variant (of [`step_variants`](crate::step_variants)) that `variant` says.
     ///
     /// # Errors
-    /// As [`compile_step`], and what `variant` reports.
+    /// As [`compile_step`](crate::compile_step), and what `variant` reports.
     pub fn of(
         module: &LirModule,
         target: &KernelTarget,

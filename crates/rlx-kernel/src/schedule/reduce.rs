@@ -2,10 +2,10 @@
 //!
 //! Short rows are done by one invocation each, in order. Other rows are done by one workgroup each: every invocation takes each
 //! `WORKGROUP`-th element in order, and a tree in workgroup memory joins the parts. Of rows whose elements are not side by side while those of neighbouring
-//! rows are, a workgroup has several ([`COLUMNS`]), each by as many invocations as make it a workgroup ([`LINES`]). Which of these it is, is
+//! rows are, a workgroup has several (`COLUMNS`), each by as many invocations as make it a workgroup (`LINES`). Which of these it is, is
 //! decided by the step's shape alone, and all have a fixed order, so bits never depend on the device's.
 //!
-//! Rows of more than some thousand elements come in parts: see [`super::long_rows`].
+//! Rows of more than some thousand elements come in parts: see `schedule/long_rows.rs`.
 
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Extent, Node, Op};

@@ -10,7 +10,7 @@
 //! invocation 2     x6  x7         x6 + x7        ┘          totals of 0–1 goes over x6  x7
 //! ```
 //!
-//! Rows of more than some thousand elements come in parts: see [`super::long_rows`].
+//! Rows of more than some thousand elements come in parts: see `schedule/long_rows.rs`.
 
 use rlx_ir::{Extent, Node, Op};
 
