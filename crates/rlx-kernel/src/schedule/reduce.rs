@@ -212,6 +212,24 @@ fn by_invocation(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -
     Ok(vec![cx.finish(elements.ceil_div(i64::from(WORKGROUP)))])
 }
 
+/// Joins some elements of a row to `total`, one after the other: those from the first on, before the end, by a step.
+fn join_elements(
+    cx: &mut Cx<'_>,
+    (anchor, combine, rows): (&Node, Combine, &Rows),
+    result: &[Value],
+    along: &[Value],
+    elements: (Value, Value, i32),
+    total: Var,
+) -> Scheduled<()> {
+    cx.for_step(elements, |cx, i| {
+        let place = cx.unflatten(i, along);
+        let index = rows.index(result, &place);
+        let v = cx.element(anchor.inputs[0], &index)?;
+        combine.accumulate(&mut cx.b, total, v);
+        Ok(())
+    })
+}
+
 fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
     let space = cx.result_space()?;
     let dims = cx.sizes("dim", &space);
@@ -224,13 +242,8 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
         let result = cx.unflatten(group, &dims);
         let identity = combine.identity(&mut cx.b);
         let total = cx.b.var(identity);
-        cx.for_step((lane, count, WORKGROUP as i32), |cx, i| {
-            let place = cx.unflatten(i, &along);
-            let index = rows.index(&result, &place);
-            let v = cx.element(anchor.inputs[0], &index)?;
-            combine.accumulate(&mut cx.b, total, v);
-            Ok(())
-        })?;
+        let elements = (lane, count, WORKGROUP as i32);
+        join_elements(cx, (anchor, combine, rows), &result, &along, elements, total)?;
         let own = cx.b.get(total);
         let total = join_parts(&mut cx.b, combine, parts, lane, own);
         let one = cx.b.int(1);
@@ -262,13 +275,8 @@ fn by_columns(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> S
     let total = cx.b.var(identity);
     cx.if_then(inside, |cx| {
         let result = cx.unflatten(i, &dims);
-        cx.for_step((line, count, LINES as i32), |cx, k| {
-            let place = cx.unflatten(k, &along);
-            let index = rows.index(&result, &place);
-            let v = cx.element(anchor.inputs[0], &index)?;
-            combine.accumulate(&mut cx.b, total, v);
-            Ok(())
-        })
+        let elements = (line, count, LINES as i32);
+        join_elements(cx, (anchor, combine, rows), &result, &along, elements, total)
     })?;
     let own = cx.b.get(total);
     cx.b.store_shared(parts, lane, own);
