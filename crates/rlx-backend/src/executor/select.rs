@@ -187,7 +187,10 @@ fn plan_too_large<D: DeviceApi>(program: &Program<D>, plan: &MemoryPlan, e: Erro
         if bounds.is_empty() { String::new() } else { format!(", planned for {}", bounds.join(", ")) };
     let (need, least) = (gigabytes(plan.arena_bytes), gigabytes(plan.largest_live_set));
     let message = format!("the values of one run need {need} ({least} at one step{bounds}): {}", e.message());
-    Error::new(ErrorKind::OutOfMemory, message).with_device(program.device.name()).with_hint(
-        "give smaller dimensions, such as a smaller batch, or run the parts of the batch one by one",
-    )
+    Error::new(ErrorKind::OutOfMemory, message)
+        .with_device(program.device.name())
+        .with_hint(
+            "give smaller dimensions, such as a smaller batch, or run the parts of the batch one by one",
+        )
+        .with_source(e)
 }

@@ -140,3 +140,84 @@ fn a_device_lost_while_runs_are_in_flight_fails_each_of_them_and_what_is_compile
         }
     }
 }
+
+/// What tells a process of this program that it is to be refused memory.
+const REFUSED: &str = "RLX_TEST_REFUSED";
+
+/// A process of its own is given a limit of addresses once its device is open: where the driver is software, that refuses it memory. OpenGL's does not say so.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_that_the_driver_refuses_is_out_of_memory_and_the_device_goes_on() {
+    let Some(backend) = crate::common::main_device().filter(|backend| backend.is_software().unwrap()) else {
+        println!("@skip 1 a software device for memory that is refused");
+        return;
+    };
+    if std::env::var_os(REFUSED).is_some() {
+        return is_refused(&backend);
+    }
+    let own = std::env::current_exe().expect("a test knows its program");
+    let name = "faults::memory_that_the_driver_refuses_is_out_of_memory_and_the_device_goes_on";
+    let ran = std::process::Command::new(own)
+        .args(["--exact", name, "--nocapture"])
+        .env(REFUSED, "1")
+        .output()
+        .expect("a process of this program");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("1 passed") && said.contains("was refused"), "{said}");
+}
+
+/// The most bytes of addresses that this process has from now on.
+#[cfg(target_os = "linux")]
+fn limit_addresses(most: &str) {
+    let process = std::process::id().to_string();
+    let limited = std::process::Command::new("prlimit")
+        .args(["--pid", &process, &format!("--as={most}:")])
+        .status()
+        .expect("util-linux is part of every system");
+    assert!(limited.success(), "the limit is the process's own to set");
+}
+
+#[cfg(target_os = "linux")]
+fn is_refused(backend: &rlx_wgpu::WgpuBackend) {
+    let graph = text::parse(
+        r#"graph "outer" {
+          %0 = Input {name="x"} : [s2, 1] f32
+          %1 = Input {name="y"} : [1, 1024] f32
+          %2 = Binary.Add(%0, %1) : [s2, 1024] f32
+          return %2
+        }"#,
+    )
+    .expect("the test's graph");
+    let mut exec = compile(&graph, backend).unwrap();
+    let most = backend.target(&CompileOptions::default()).unwrap().pool_spec().max_buffer_bytes;
+    let ones = |count: usize| 1f32.to_le_bytes().repeat(count);
+    let mut run = |rows: usize| -> rlx_ir::Result<()> {
+        exec.run(&&[ones(rows), ones(1024)][..], &[rows as i64])?;
+        assert!(exec.output(0).unwrap() == 2f32.to_le_bytes().repeat(1024 * rows));
+        Ok(())
+    };
+    run(2).unwrap();
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux says so");
+    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number first");
+    // Room for the driver itself.
+    let (room, rows) = (48 << 20, most.min(1 << 30) / 4096);
+    assert!(4096 * rows > 2 * room, "the device binds {most} bytes");
+    limit_addresses(&(4096 * pages + room as u64).to_string());
+    let error = run(rows).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.device()),
+        (ErrorKind::OutOfMemory, Some(crate::common::MAIN.name())),
+        "{error}"
+    );
+    assert!(error.message().contains(" bytes for "), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("smaller")), "{error}");
+    // What the driver said is behind it.
+    let mut sources = std::iter::successors(std::error::Error::source(&error), |e| e.source());
+    assert!(sources.any(|e| e.is::<wgpu::Error>()), "{error:?}");
+    for rows in [3, 2] {
+        run(rows).unwrap();
+    }
+    limit_addresses("unlimited");
+    run(40).unwrap();
+    println!("was refused: {error}");
+}
