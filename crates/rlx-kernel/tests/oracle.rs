@@ -4,9 +4,10 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use common::{disagreement, native, report, shorts, try_compiled, try_module, words};
+use rlx_backend::testing::TypedCases;
 use rlx_ir::op::{Activation, MaskKind, Unseen};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
@@ -20,10 +21,6 @@ use rlx_opt::DispatchPath;
 
 const CASES: u64 = 60;
 const GRAPHS: u64 = 120;
-/// Seeds among which every element type turns up that an op's generator makes.
-const SEEDS: u64 = 600;
-/// How many cases of an op and element type are tried until one runs.
-const TRIES: usize = 8;
 /// How many pairs of op and element type run on a device with every type, on one with 32-bit types only, and on one that has 16-bit integers
 /// besides. More kernels make these larger; nothing may make them smaller.
 const COVERED: [usize; 3] = [463, 431, 431];
@@ -82,55 +79,16 @@ fn every_op_agrees_with_the_oracle() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The element type a case is about: that of its first input, or of what it gives.
-fn dtype_of(case: &Case) -> DType {
-    case.inputs.first().map(|x| x.dtype).unwrap_or_else(|| {
-        let (graph, _) = case.graph();
-        graph.shape(graph.outputs[0]).dtype()
-    })
-}
-
 #[test]
 fn every_op_agrees_in_every_element_type() {
     let targets = [native(), words(), shorts()];
-    let (mut covered, mut wrong, mut made) = ([0; 3], Vec::new(), 0);
-    for &kind in OpKind::ALL {
-        // By element type: why it does not run on each target; nothing where it does.
-        let mut seen: BTreeMap<&str, [Vec<String>; 3]> = BTreeMap::new();
-        let mut right: BTreeSet<(&str, usize)> = BTreeSet::new();
-        for seed in 0..SEEDS {
-            let case = Case::random(kind, seed);
-            let dtype = dtype_of(&case).name();
-            let rejected = seen.entry(dtype).or_default();
-            for (t, target) in targets.iter().enumerate() {
-                if right.contains(&(dtype, t)) || rejected[t].len() >= TRIES {
-                    continue;
-                }
-                match check(&case, target) {
-                    Ok(Outcome::Right) => _ = right.insert((dtype, t)),
-                    Ok(Outcome::Rejected(why)) => rejected[t].push(why),
-                    Err(e) => {
-                        wrong.push(format!("{} {kind} of {dtype}, seed {seed}: {e}", target.name));
-                        right.insert((dtype, t));
-                    }
-                }
-            }
-        }
-        for (dtype, rejected) in &seen {
-            made += 1;
-            for (t, target) in targets.iter().enumerate() {
-                if right.contains(&(*dtype, t)) {
-                    covered[t] += 1;
-                } else {
-                    println!("{}: {kind} of {dtype}: {}", target.name, rejected[t][0]);
-                }
-            }
-        }
-    }
-    println!("{covered:?} of {made} pairs of op and element type");
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    let fewer = covered.iter().zip(COVERED).any(|(now, before)| *now < before);
-    assert!(!fewer, "{covered:?} where there were {COVERED:?}");
+    let names = [0, 1, 2].map(|t: usize| targets[t].name.as_str());
+    let cases = TypedCases::of(names, |case, t| match check(case, &targets[t])? {
+        Outcome::Right => Ok(None),
+        Outcome::Rejected(why) => Ok(Some(why)),
+    });
+    cases.none.iter().for_each(|none| println!("{none}"));
+    println!("{}", cases.assert(COVERED));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
     Case, random_donating_graph, random_graph, random_projection_graph, random_symbolic_graph,
 };
-use rlx_ir::{ErrorKind, Graph, OpKind};
+use rlx_ir::{DType, ErrorKind, Graph, OpKind};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport};
 
@@ -79,6 +79,98 @@ impl OpCases {
         assert!(self.ran.len() >= least, "{} ops where there were {least}", self.ran.len());
         format!("{} of {} ops; none of {}", self.ran.len(), OpKind::ALL.len(), none.join(", "))
     }
+}
+
+/// Seeds among which every element type turns up that an op's generator makes.
+const TYPE_SEEDS: u64 = 600;
+/// How many cases of an op and element type are tried until one runs.
+const TRIES: usize = 8;
+
+/// A case of every pair of op and element type, on one device or on several.
+#[derive(Debug)]
+pub struct TypedCases<const N: usize> {
+    /// How many pairs there are.
+    pub made: usize,
+    /// How many of them have a case that ran, on each device.
+    pub covered: [usize; N],
+    /// Why the others have none.
+    pub none: Vec<String>,
+    /// What was wrong.
+    pub wrong: Vec<String>,
+}
+
+impl<const N: usize> TypedCases<N> {
+    /// Runs cases of each pair until one ran on each device, or some were rejected by it. `check` says why a case does not run on a device; nothing where
+    /// it ran. Its error is what is wrong with it.
+    pub fn of(
+        names: [&str; N],
+        mut check: impl FnMut(&Case, usize) -> Result<Option<String>, String>,
+    ) -> TypedCases<N> {
+        let mut cases = TypedCases { made: 0, covered: [0; N], none: Vec::new(), wrong: Vec::new() };
+        for &kind in OpKind::ALL {
+            // By element type: why it does not run on each device, and whether it was done there.
+            let mut seen: BTreeMap<&str, [(Vec<String>, bool); N]> = BTreeMap::new();
+            for seed in 0..TYPE_SEEDS {
+                let case = Case::random(kind, seed);
+                let dtype = type_of(&case).name();
+                let found = seen.entry(dtype).or_insert_with(|| std::array::from_fn(|_| Default::default()));
+                for (device, (rejected, done)) in found.iter_mut().enumerate() {
+                    if *done || rejected.len() >= TRIES {
+                        continue;
+                    }
+                    match check(&case, device) {
+                        Ok(None) => {
+                            cases.covered[device] += 1;
+                            *done = true;
+                        }
+                        Ok(Some(why)) => rejected.push(why),
+                        Err(e) => {
+                            cases
+                                .wrong
+                                .push(format!("{} {kind} of {dtype}, seed {seed}: {e}", names[device]));
+                            *done = true;
+                        }
+                    }
+                }
+            }
+            cases.made += seen.len();
+            for (dtype, found) in &seen {
+                for (name, (rejected, _)) in names.iter().zip(found).filter(|(_, (_, done))| !done) {
+                    cases.none.push(format!("{name}: {kind} of {dtype}: {}", rejected[0]));
+                }
+            }
+        }
+        cases
+    }
+
+    /// A line that says how many pairs have cases that ran.
+    ///
+    /// # Panics
+    /// When a case was wrong, or fewer than `least` pairs have a case that ran.
+    pub fn assert(&self, least: [usize; N]) -> String {
+        assert!(self.wrong.is_empty(), "{} wrong:\n{}", self.wrong.len(), self.wrong.join("\n"));
+        let fewer = self.covered.iter().zip(least).any(|(now, before)| *now < before);
+        assert!(!fewer, "{:?} where there were {least:?}", self.covered);
+        format!("{:?} of {} pairs of op and element type", self.covered, self.made)
+    }
+}
+
+impl TypedCases<1> {
+    /// The same on a backend: a case runs, or the device's dispatch report rejects it.
+    pub fn on(backend: &dyn Backend) -> TypedCases<1> {
+        TypedCases::of([backend.name()], |case, _| {
+            let (graph, bindings) = case.graph();
+            Ok((!agrees(&graph, &bindings, backend)?).then(|| "it is rejected".to_owned()))
+        })
+    }
+}
+
+/// The element type a case is about: that of its first input, or of what it gives.
+fn type_of(case: &Case) -> DType {
+    case.inputs.first().map(|x| x.dtype).unwrap_or_else(|| {
+        let (graph, _) = case.graph();
+        graph.shape(graph.outputs[0]).dtype()
+    })
 }
 
 /// Whether the graph runs: it agrees with the oracle, or the device's dispatch report rejects it.

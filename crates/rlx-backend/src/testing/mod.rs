@@ -12,7 +12,7 @@ pub mod timing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use agreement::{OpCases, agrees, random_graphs, report};
+pub use agreement::{OpCases, TypedCases, agrees, random_graphs, report};
 
 use rlx_ir::lir::LirModule;
 use rlx_ir::oracle::{self, Bindings};

@@ -3,19 +3,30 @@
 //! its dispatch report says; no list here does.
 
 use rlx_backend::Backend;
-use rlx_backend::testing::{OpCases, random_graphs};
+use rlx_backend::testing::{OpCases, TypedCases, random_graphs};
 use rlx_ir::ErrorKind;
 
-use crate::common::{all, compile, main_device};
+use crate::common::{all, compile, devices, main_device};
 
 /// How many ops have cases that run. More kernels make it larger; nothing may make it smaller.
 const COVERED: usize = 45;
+
+/// How many pairs of op and element type have a case that runs, likewise.
+const TYPED: usize = 450;
 
 #[test]
 fn every_op_agrees_with_the_oracle() {
     let Some(backend) = main_device() else { return };
     let cases = OpCases::on(&backend, if all() { 40 } else { 2 });
     println!("{}: {}", backend.name(), cases.assert(COVERED));
+}
+
+/// Each pair of op and element type has kernels of its own, which are compiled once: so this takes as long as compiling them.
+#[test]
+fn every_op_agrees_in_every_element_type() {
+    for backend in devices() {
+        println!("{}: {}", backend.name(), TypedCases::on(&backend).assert([TYPED]));
+    }
 }
 
 #[test]
