@@ -56,5 +56,21 @@ pub fn run(run: &Run, all: bool) -> Outcome {
             _ => found,
         });
     }
+    if all {
+        outcome.add(on_swiftshader(run));
+    }
     outcome
+}
+
+/// The tests of wgpu's devices on a second Vulkan driver.
+fn on_swiftshader(run: &Run) -> Outcome {
+    let description = match crate::drivers::swiftshader() {
+        Ok(description) => description,
+        Err(why) => return Outcome::skip(why),
+    };
+    let mut command =
+        cargo_command(&["test", "--workspace", "--no-fail-fast", "--features", DEVICE_FEATURES]);
+    command.args(["--test", "gpu", "--", "--nocapture", "--test-threads", "1"]);
+    command.env("VK_DRIVER_FILES", description).env("RLX_TEST_DEVICES", "vulkan");
+    run.tests(&mut command)
 }

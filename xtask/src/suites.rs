@@ -91,6 +91,7 @@ const fn fuzz(
 /// What the devices with generated kernels run on.
 const GPU_CODE: &[&str] = &[
     "crates/rlx-kernel",
+    "crates/rlx-tile",
     "crates/rlx-gpu",
     "crates/rlx-wgpu",
     "crates/rlx-simt",
