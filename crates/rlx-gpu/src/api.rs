@@ -88,6 +88,11 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Whether it computes anything: a back end that does nothing is not tried for what it computes.
+    fn computes(&self) -> bool {
+        true
+    }
+
     /// Gives the device back to its driver, where it is not enough that nobody uses it any more. It counts as lost already.
     fn close(&self) {}
 

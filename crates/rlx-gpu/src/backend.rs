@@ -14,11 +14,14 @@ use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
+use crate::classes::{self, Class, Classes};
 use crate::device::{KernelDevice, Program, Schedules, program};
 use crate::dispatch;
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::open::Transfers;
+use crate::self_check::{OnDevice, SelfCheck};
+use crate::signal::locked;
 use crate::stored::{self, Found};
 use crate::target::GpuTarget;
 use crate::tiles::{self, MatrixUnits, TileLaunches};
@@ -115,7 +118,7 @@ impl<G: GpuApi> GpuBackend<G> {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        let own = Own { matrix_units: None, fast: Fast::default(), blas: false };
+        let own = Own { matrix_units: None, fast: Fast::default(), blas: false, check: None };
         make(self.gpu()?, target, lir, &Tuning::default(), own)
     }
 
@@ -151,6 +154,33 @@ impl<G: GpuApi> GpuBackend<G> {
         self.which.limits.lower(G::target(&self.which, opened))
     }
 
+    /// Who tries the device for classes of kernels; nobody where no thread can wait for what it computes, or where it computes nothing.
+    fn check(&self, gpu: &Arc<G>) -> Option<Arc<dyn SelfCheck>> {
+        let (kernels, units) = (self.kernel_target(Some(&**gpu)), self.matrix_units(gpu));
+        let gpu = Arc::clone(gpu);
+        (G::WAITS && gpu.computes()).then(|| Arc::new(OnDevice { gpu, kernels, units }) as Arc<dyn SelfCheck>)
+    }
+
+    /// Tries the device for every class of kernels that it may have, and says which it computes wrongly. Whoever compiles need not: it is tried for what a module
+    /// has.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn try_all(&self) -> Result<Vec<Class>> {
+        let gpu = self.gpu()?;
+        let all = Class::all(self.matrix_units(&gpu));
+        let aside = self.check(&gpu).map_or(Classes::default(), |check| check.tried(&all));
+        Ok(all.into_iter().filter(|&class| aside.has(class)).collect())
+    }
+
+    /// How many small cases the device was tried by since it was opened.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn trials(&self) -> Result<usize> {
+        Ok(locked(&self.gpu()?.shared().tried).ran)
+    }
+
     fn matrix_units(&self, gpu: &G) -> Option<MatrixUnits> {
         gpu.matrix_units().map(|units| self.which.limits.lower_units(units))
     }
@@ -180,12 +210,10 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let gpu = self.gpu().ok();
         let kernels = self.kernel_target(gpu.as_deref());
         let matrix_units = gpu.as_deref().and_then(|gpu| self.matrix_units(gpu));
-        let library = gpu.and_then(|gpu| Self::blas(&gpu, options));
+        let library = gpu.as_deref().and_then(|gpu| Self::blas(gpu, options));
         let fast = Fast::of(matrix_units, options);
-        Ok(match (matrix_units, &library) {
-            (None, None) if !fast.divides(&kernels) => Arc::new(kernels),
-            _ => Arc::new(GpuTarget::new(kernels, matrix_units, fast, library)),
-        })
+        let check = gpu.and_then(|gpu| self.check(&gpu));
+        Ok(Arc::new(GpuTarget::new(kernels, matrix_units, fast, library).tried_by(check)))
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
@@ -203,17 +231,22 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
         let matrix_units = self.matrix_units(&gpu);
-        let own = Own { matrix_units, fast: Fast::of(matrix_units, options), blas };
+        let check = self.check(&gpu);
+        let own = Own { matrix_units, fast: Fast::of(matrix_units, options), blas, check };
+        if !cache.tuning.is_empty() {
+            own.tried(&[Class::Tiled]);
+        }
         match stored::found(&*gpu, &lir, &cache.code) {
-            Some(found) => read(gpu, target, lir, &found, &own),
+            Some(found) => read(gpu, target, lir, &found, own),
             None => make(gpu, target, lir, &cache.tuning, own),
         }
     }
 
     fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let gpu = self.gpu()?;
-        let target = self.kernel_target(Some(&*gpu));
-        let by_tiles = |units| tiles::tuning_key(step, lir, units, &target.limits);
+        let aside = self.check(&gpu).map_or(Classes::default(), |check| check.tried(&[Class::Tiled]));
+        let target = classes::without(&self.kernel_target(Some(&*gpu)), aside);
+        let by_tiles = |units| tiles::tuning_key(step, lir, MatrixUnits { aside, ..units }, &target.limits);
         match self.matrix_units(&gpu).and_then(by_tiles) {
             Some(key) => Ok(key),
             None => dispatch::tuning_key(step, lir, &target),
@@ -237,6 +270,21 @@ pub(crate) struct Own {
     pub fast: Fast,
     /// Whether the vendor's library may.
     pub blas: bool,
+    /// Who tries the device for classes of kernels, where it is tried at all.
+    pub check: Option<Arc<dyn SelfCheck>>,
+}
+
+impl Own {
+    fn tried(&self, classes: &[Class]) -> Classes {
+        self.check.as_ref().map_or(Classes::default(), |check| check.tried(classes))
+    }
+
+    /// The means and the device without what the latter computes wrongly, once it was tried for what a module has.
+    fn right(self, target: &KernelTarget) -> (Own, KernelTarget) {
+        let aside = self.tried(&[]);
+        let matrix_units = self.matrix_units.map(|units| MatrixUnits { aside, ..units });
+        (Own { matrix_units, fast: self.fast.without(aside), ..self }, classes::without(target, aside))
+    }
 }
 
 /// Compiles by kernels and tile programs that are made here.
@@ -249,6 +297,7 @@ fn make<G: GpuApi>(
 ) -> Result<Box<dyn ExecutableGraph>> {
     let started = Instant::now();
     verify(&lir, &target, &own)?;
+    let (own, target) = own.right(&target);
     let (verified, started) = (started.elapsed(), Instant::now());
     let (launches, tiles) = scheduled(&lir, &target, tuning, &own)?;
     let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
@@ -280,10 +329,14 @@ fn read<G: GpuApi>(
     target: KernelTarget,
     lir: Arc<LirModule>,
     found: &Found<'_>,
-    own: &Own,
+    own: Own,
 ) -> Result<Box<dyn ExecutableGraph>> {
     let started = Instant::now();
-    verify(&lir, &target, own)?;
+    verify(&lir, &target, &own)?;
+    if !own.tried(&[]).is_empty() {
+        // What was stored may have what is put aside.
+        return make(gpu, target, lir, &Tuning::default(), own);
+    }
     let (verified, started) = (started.elapsed(), Instant::now());
     let launches = Launches::from_bytes(found.kernels, &lir, &target)?;
     // No device looks at the accesses of tile programs: those of strangers are for none.
@@ -307,8 +360,23 @@ fn read<G: GpuApi>(
 
 /// Verifies a module for a device. Who does matmuls does not matter here, but attention is whole only where there are units.
 fn verify(lir: &LirModule, target: &KernelTarget, own: &Own) -> Result<()> {
-    let claimed = GpuTarget::new(target.clone(), own.matrix_units, Fast::default(), None).keeping_claims();
+    let claimed = GpuTarget::new(target.clone(), own.matrix_units, own.fast.clone(), None);
+    let claimed = claimed.tried_by(own.check.clone()).keeping_claims();
     rlx_opt::verify_lir::verify_program(lir, &claimed)
+}
+
+/// A module with these kernels and tile programs, verified by who made them.
+///
+/// # Errors
+/// A kernel that the driver rejects, memory that cannot be had.
+pub(crate) fn executable_of<G: GpuApi>(
+    gpu: Arc<G>,
+    target: KernelTarget,
+    lir: Arc<LirModule>,
+    (launches, tiles): (Launches, TileLaunches),
+) -> Result<Box<dyn ExecutableGraph>> {
+    let schedules = Schedules { launches, tiles, guarded: false, blas: false };
+    executable(planned(gpu, target, lir, schedules)?)
 }
 
 fn executable<G: GpuApi>(program: Program<G>) -> Result<Box<dyn ExecutableGraph>> {

@@ -14,6 +14,7 @@ use rlx_kernel::{FewRows, KernelTarget, Launch};
 use rlx_opt::{CompileOptions, Numerics};
 use rlx_tile::schedule::Division;
 
+use crate::classes::{Class, Classes};
 use crate::tiles::MatrixUnits;
 
 /// How sums may be divided; not at all, by default.
@@ -31,6 +32,12 @@ impl Fast {
         let few_rows = options.numerics == Numerics::Fast;
         let units = units.filter(|_| few_rows);
         Fast { division: units.map(|units| Division::for_units(units.compute_units)), few_rows }
+    }
+
+    /// The same without what a device computes wrongly.
+    #[must_use]
+    pub(crate) fn without(&self, aside: Classes) -> Fast {
+        Fast { few_rows: self.few_rows && !aside.has(Class::FewRows), ..self.clone() }
     }
 
     /// Whether the device divides any sums.

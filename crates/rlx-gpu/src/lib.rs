@@ -14,6 +14,7 @@
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
 //! | [`blas`] | matmuls that a BLAS of the vendor does |
 //! | [`tiles`] | matmuls on matrix units, by tile programs |
+//! | [`classes`], [`self_check`] | classes of kernels, and how a device is tried for each before it is used |
 //! | [`few_rows`] | which sums are divided where other bits are allowed: matmuls of few rows, long sums of small results |
 //! | `target` | the device as the compiler sees it |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
@@ -34,6 +35,7 @@
 pub mod api;
 pub mod backend;
 pub mod blas;
+pub mod classes;
 mod device;
 pub mod dispatch;
 pub mod few_rows;
@@ -44,6 +46,7 @@ mod making;
 pub mod memory;
 pub mod open;
 mod producers;
+pub mod self_check;
 mod sequence;
 pub mod signal;
 mod stored;
@@ -58,6 +61,7 @@ pub use api::{
     Submission, Times, Usage,
 };
 pub use backend::GpuBackend;
+pub use classes::{Class, Classes, Family};
 pub use few_rows::Fast;
 pub use health::{Health, out_of_memory};
 pub use memory::Buffer;

@@ -19,6 +19,7 @@ use rlx_kernel::KernelHash;
 use crate::api::{GpuApi, Job, Source, Usage};
 use crate::health::Health;
 use crate::memory::Buffer;
+use crate::self_check::Tried;
 use crate::signal::locked;
 use crate::which::{Lowered, Which};
 
@@ -97,6 +98,8 @@ pub struct Shared<G: GpuApi> {
     moved: [AtomicU64; 2],
     /// What the probe found.
     pub(crate) probed: OnceLock<Result<()>>,
+    /// What the device was tried for.
+    pub(crate) tried: Mutex<Tried>,
 }
 
 impl<G: GpuApi> Shared<G> {
@@ -111,6 +114,7 @@ impl<G: GpuApi> Shared<G> {
             budget: Budget::new(limits.max_memory_bytes),
             moved: Default::default(),
             probed: OnceLock::new(),
+            tried: Mutex::default(),
         }
     }
 

@@ -12,7 +12,9 @@ use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::blas::Taken;
 use crate::blas::epilogue::Epilogue;
+use crate::classes::{self, Class, Classes, Family};
 use crate::few_rows::{self, Fast};
+use crate::self_check::SelfCheck;
 use crate::signal::locked;
 use crate::tiles::MatrixUnits;
 use crate::{blas, producers, tiles};
@@ -27,6 +29,8 @@ pub(crate) struct GpuTarget {
     pub(crate) fast: Fast,
     /// The name of the vendor's library, or why there is none; under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone.
     pub(crate) library: Option<std::result::Result<&'static str, String>>,
+    /// Who tries it, where it is tried at all.
+    check: Option<Arc<dyn SelfCheck>>,
     /// What it claimed, where that is kept.
     claims: Option<Arc<Mutex<Claims>>>,
 }
@@ -56,7 +60,12 @@ impl GpuTarget {
     ) -> Self {
         let channels_last = matrix_units.map_or(&[][..], |of| rlx_tile::schedule::multiplied(of.arch));
         let kernels = KernelTarget { channels_last, ..kernels };
-        GpuTarget { kernels, matrix_units, fast, library, claims: None }
+        GpuTarget { kernels, matrix_units, fast, library, check: None, claims: None }
+    }
+
+    /// The same of a device that is tried for each class of kernels before it is used.
+    pub(crate) fn tried_by(self, check: Option<Arc<dyn SelfCheck>>) -> Self {
+        GpuTarget { check, ..self }
     }
 
     /// The same for one module: to say whether there is a kernel for a node takes as long as making it, and a model has few distinct nodes.
@@ -67,11 +76,52 @@ impl GpuTarget {
     fn claimed(&self, node: &Node, graph: &Graph) -> Claim {
         let whole = |of: MatrixUnits| tiles::takes_whole(node, graph, of, &self.kernels.limits);
         let left_out = |of: MatrixUnits| self.is_left_out(node, graph, of);
-        match self.matrix_units {
+        match self.units_for(node) {
             Some(of) if whole(of) => Claim::Native,
             Some(of) if left_out(of) => Claim::No(format!("tiles of {} do not compute it", of.arch.name())),
-            _ => self.kernels.claim(node, graph),
+            _ => self.claimed_by_kernels(node, graph),
         }
+    }
+
+    /// The claim of kernels, after the device was tried for those of the class.
+    fn claimed_by_kernels(&self, node: &Node, graph: &Graph) -> Claim {
+        let claim = self.kernels.claim(node, graph);
+        let Some((check, class)) = self.check.as_ref().zip(classes::of_kernels(node, &self.kernels)) else {
+            return claim;
+        };
+        let by_tiles = |of: MatrixUnits| tiles::takes(node, graph, of, &self.kernels.limits);
+        let has_kernels = || class != Class::Tiled || !self.units().is_some_and(by_tiles);
+        let is_of = || classes::share(node, graph, &self.kernels) && has_kernels();
+        if !claim.is_native() || !check.is_known(class) && !is_of() {
+            return claim;
+        }
+        // Matmuls have other kernels.
+        let is_wrong = check.tried(&[class]).has(class) && class != Class::Tiled && is_of();
+        if is_wrong { Claim::No(format!("the device computes {class} wrongly")) } else { claim }
+    }
+
+    /// The matrix units for a node, after the device was tried for the classes of its programs, with what is put aside.
+    fn units_for(&self, node: &Node) -> Option<MatrixUnits> {
+        if let Some(check) = &self.check {
+            check.tried(&classes::of_programs(node, self.matrix_units, &self.fast, &self.kernels));
+        }
+        self.units()
+    }
+
+    /// The matrix units with what is put aside by now.
+    fn units(&self) -> Option<MatrixUnits> {
+        let aside = self.aside();
+        self.matrix_units.map(|units| MatrixUnits { aside, ..units })
+    }
+
+    /// What the device was found to compute wrongly by now.
+    fn aside(&self) -> Classes {
+        self.check.as_ref().map_or(Classes::default(), |check| check.tried(&[]))
+    }
+
+    /// How sums are divided, without what is put aside by now.
+    fn fast(&self) -> Fast {
+        self.fast.without(self.aside())
     }
 
     fn uses_library(&self) -> bool {
@@ -79,13 +129,12 @@ impl GpuTarget {
     }
 
     fn matmul(&self, node: &Node, graph: &Graph) -> By {
-        let on_units = |of: MatrixUnits| rlx_tile::schedule::multiplies(of.arch, node.shape.dtype());
-        let on_units = |of: MatrixUnits| on_units(of) && !self.is_left_out(node, graph, of);
+        let on_units = |of: MatrixUnits| of.multiplies(node) && !self.is_left_out(node, graph, of);
         match node.op {
-            Op::MatMulBlocks if self.matrix_units.is_some_and(on_units) => By::Tiles,
+            Op::MatMulBlocks if self.units_for(node).is_some_and(on_units) => By::Tiles,
             Op::MatMul if self.uses_library() && blas::takes(node, graph) => By::Library,
-            Op::MatMul if self.matrix_units.is_some_and(on_units) => By::Tiles,
-            Op::Conv { .. } if self.matrix_units.is_some_and(|of| tiles::takes_conv(node, graph, of)) => {
+            Op::MatMul if self.units_for(node).is_some_and(on_units) => By::Tiles,
+            Op::Conv { .. } if self.units_for(node).is_some_and(|of| tiles::takes_conv(node, graph, of)) => {
                 By::Tiles
             }
             _ => By::Kernels,
@@ -96,9 +145,9 @@ impl GpuTarget {
     /// a region computes. Its kernels would do what the units do faster with what is made apart.
     fn is_left_out(&self, node: &Node, graph: &Graph, of: MatrixUnits) -> bool {
         let special = match &node.op {
-            Op::MatMulBlocks => rlx_tile::schedule::multiplies(of.arch, node.shape.dtype()),
+            Op::MatMulBlocks => of.multiplies(node),
             Op::Region { body } => body.graph.nodes().iter().any(|anchor| {
-                let on_units = || rlx_tile::schedule::multiplies(of.arch, anchor.shape.dtype());
+                let on_units = || of.multiplies(anchor);
                 let computed = || anchor.inputs.iter().any(|&id| body.graph.node(id).op.is_elementwise());
                 match anchor.op {
                     Op::MatMulBlocks => on_units(),
@@ -161,7 +210,7 @@ impl Target for GpuTarget {
         let pays = |of: MatrixUnits| producers::pays(producer, anchor, graph, of.arch);
         match self.matmul(anchor, graph) {
             By::Library => false,
-            By::Tiles => self.matrix_units.is_some_and(pays),
+            By::Tiles => self.units_for(anchor).is_some_and(pays),
             By::Kernels => self.kernels.fuses_producer(producer, anchor, graph),
         }
     }
@@ -209,10 +258,12 @@ impl Target for GpuTarget {
     }
 
     fn schedule(&self, step: &Step, lir: &LirModule) -> Option<String> {
-        let few = self.fast.few_rows(step, lir, &self.kernels).unwrap_or_default();
-        let division = self.fast.division.as_ref();
-        let tiles = || self.matrix_units.and_then(|of| tiles::name(step, lir, of, &self.kernels, division));
-        let usual = || tiles().or_else(|| self.kernels.schedule(step, lir));
+        let fast = self.fast();
+        let few = fast.few_rows(step, lir, &self.kernels).unwrap_or_default();
+        let division = fast.division.as_ref();
+        let tiles = || self.units().and_then(|of| tiles::name(step, lir, of, &self.kernels, division));
+        let kernels = || classes::without(&self.kernels, self.aside());
+        let usual = || tiles().or_else(|| kernels().schedule(step, lir));
         let own = match few.first() {
             Some(few) if few_rows::is_always_taken(few) => few.name.clone(),
             Some(few) => format!("{}, few rows by {}", usual()?, few.name),
@@ -228,12 +279,12 @@ impl Target for GpuTarget {
     }
 
     fn matmul_instructions(&self, dtype: DType) -> Option<String> {
-        let divides = self.fast.takes_few_rows(&self.kernels) && rlx_kernel::schedule::divides_sums_of(dtype);
+        let fast = self.fast();
+        let divides = fast.takes_few_rows(&self.kernels) && rlx_kernel::schedule::divides_sums_of(dtype);
         let few = if divides { ", those of few rows by sums that workgroups divide" } else { "" };
         let tiles = || {
-            let arch = self.matrix_units?.arch;
-            let divided =
-                if self.fast.division.is_some() { ", long sums of small results in parts" } else { "" };
+            let arch = self.units()?.for_family(Family::MatMul, dtype)?.arch;
+            let divided = if fast.division.is_some() { ", long sums of small results in parts" } else { "" };
             let instruction = rlx_tile::schedule::instruction(arch, dtype)?;
             Some(format!("own kernels, {instruction} of {}{divided}{few}", arch.name()))
         };

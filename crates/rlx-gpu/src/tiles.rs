@@ -36,6 +36,8 @@ use rlx_tile::schedule::{
 };
 use rlx_tile::{Arch, Program};
 
+use crate::classes::{Classes, Family};
+
 /// What runs tile programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatrixUnits {
@@ -45,6 +47,8 @@ pub struct MatrixUnits {
     pub dynamic_bytes: usize,
     /// How many compute units the device has (multiprocessors, compute units), where it says so.
     pub compute_units: Option<u32>,
+    /// The classes of kernels that the device computes wrongly, as far as it was tried: see [`self_check`](crate::self_check).
+    pub aside: Classes,
 }
 
 /// A step's tile programs, by their places among those of the module: none where it has kernels.
@@ -91,7 +95,7 @@ pub struct StepParts {
 }
 
 /// The tile programs of a module's steps.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct TileLaunches {
     /// The distinct programs, in order of first use.
     pub programs: Vec<(KernelHash, Arc<Program>)>,
@@ -255,7 +259,8 @@ pub fn takes(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimi
 
 /// Whether a convolution is done by a tile program, unless its operands are elsewhere than a graph says.
 pub fn takes_conv(node: &Node, graph: &Graph, units: MatrixUnits) -> bool {
-    StepDesc::of_node(node, graph).is_ok_and(|desc| convolves(units.arch, &desc))
+    let convolves = |desc: &StepDesc| units.for_step(desc).is_some_and(|of| convolves(of.arch, desc));
+    StepDesc::of_node(node, graph).is_ok_and(|desc| convolves(&desc))
 }
 
 /// The same of a node which has no kernels: an attention, or one of keys and values that a gather picks.
@@ -289,6 +294,7 @@ struct Runs<'s> {
 impl<'s> Runs<'s> {
     /// Those of a step, and its tilings; none where it has kernels.
     fn of(desc: &'s StepDesc, units: MatrixUnits, limits: &DeviceLimits) -> Option<(Self, Vec<Tiling>)> {
+        let units = units.for_step(desc)?;
         let programs = StepPrograms::of(units.arch, desc).ok()?;
         let tilings = programs.tilings(units.compute_units).ok()?;
         Some((Runs { programs, units, limits: *limits }, tilings))
@@ -319,6 +325,10 @@ fn in_parts(
     if target.pool.exclusive_usage {
         return Vec::new();
     }
+    let right = |(family, dtype): (Family, DType)| units.for_family(family.in_parts(), dtype).is_some();
+    let (Some(units), true) = (units.for_step(desc), Family::of(&desc.graph).is_none_or(right)) else {
+        return Vec::new();
+    };
     let all = step_in_parts(units.arch, desc, tuned, division);
     let runs = |mut launch: PartsLaunch| {
         launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);

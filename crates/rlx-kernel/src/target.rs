@@ -111,6 +111,8 @@ pub struct KernelTarget {
     /// invocation does, so matmuls go without unless measured. Each element that an invocation reads is an access by itself there, so that reading several at
     /// once counts for more.
     pub is_processor: bool,
+    /// Whether matmuls may go through workgroup memory. All but those have kernels without it.
+    pub tiles: bool,
     /// Element types whose convolutions and pooling run with their channels last, on weights that are packed so: those that matrix units multiply, to which
     /// neighbouring channels are copied together.
     pub channels_last: &'static [DType],
@@ -122,7 +124,15 @@ impl KernelTarget {
         // One binding is kept for the fault buffer.
         let max_bindings = limits.max_bindings.saturating_sub(1);
         let pool = PoolSpec { align: 256, max_bindings, ..PoolSpec::default() };
-        KernelTarget { name: name.into(), types, limits, pool, is_processor: false, channels_last: &[] }
+        KernelTarget {
+            name: name.into(),
+            types,
+            limits,
+            pool,
+            is_processor: false,
+            tiles: true,
+            channels_last: &[],
+        }
     }
 
     /// A device with the smallest that WebGPU promises.
@@ -149,6 +159,7 @@ impl KernelTarget {
         let mut variants = schedule::variants(step, self.is_processor)?;
         let together = self.is_processor || self.types.wide == WideAccess::All;
         variants.retain(|variant| together || !variant.accesses_neighbours());
+        variants.retain(|variant| self.tiles || !variant.uses_workgroup_memory());
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
             let own = match self.is_processor {

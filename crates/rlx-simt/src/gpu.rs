@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use rlx_backend::libraries;
 use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
-use rlx_gpu::{Buffer, GpuApi, MatrixUnits, Shared, Usage, locked};
+use rlx_gpu::{Buffer, Classes, GpuApi, MatrixUnits, Shared, Usage, locked};
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::blas::{Handles, WORKSPACE};
@@ -126,7 +126,8 @@ impl Gpu {
         };
         // How many there are only decides how work is divided.
         let compute_units = context.attribute(Attribute::ComputeUnits).ok();
-        let matrix_units = arch.map(|arch| MatrixUnits { arch, dynamic_bytes, compute_units });
+        let matrix_units =
+            arch.map(|arch| MatrixUnits { arch, dynamic_bytes, compute_units, aside: Classes::default() });
         let (max_workgroup, shared) = (ask(Attribute::MaxWorkgroup)?, ask(Attribute::SharedBytes)?);
         let (name, driver) = (context.name().map_err(failed)?, context.driver_version().map_err(failed)?);
         let units = arch.map_or(String::new(), |arch| format!(", matrix units of {}", arch.name()));

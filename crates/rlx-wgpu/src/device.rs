@@ -56,6 +56,10 @@ impl GpuApi for Gpu {
         }
     }
 
+    fn computes(&self) -> bool {
+        self.info.backend != wgpu::Backend::Noop
+    }
+
     fn matrix_units(&self) -> Option<MatrixUnits> {
         *self.units.get_or_init(|| self.tried_units())
     }

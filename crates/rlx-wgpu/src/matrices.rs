@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use rlx_gpu::trial::Trial;
-use rlx_gpu::{Arrival, Back, GpuApi, HostMemory, Job, MatrixUnits, Source, Usage};
+use rlx_gpu::{Arrival, Back, Classes, GpuApi, HostMemory, Job, MatrixUnits, Source, Usage};
 use rlx_ir::Result;
 use rlx_tile::{Arch, Program};
 
@@ -60,7 +60,12 @@ impl Gpu {
         if !self.offers_matrices {
             return None;
         }
-        let units = MatrixUnits { arch: Arch::Coop16, dynamic_bytes: 0, compute_units: None };
+        let units = MatrixUnits {
+            arch: Arch::Coop16,
+            dynamic_bytes: 0,
+            compute_units: None,
+            aside: Classes::default(),
+        };
         let Some(why) = fault(&self.multiplies(), self.info.backend) else { return Some(units) };
         tracing::warn!(device = %self.name(), adapter = %self.info.name, %why, "cooperative matrices are put aside: f16 is multiplied without them");
         None

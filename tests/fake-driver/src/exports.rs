@@ -555,3 +555,19 @@ pub extern "C" fn rlx_fake_tile_runs() -> u64 {
 pub extern "C" fn rlx_fake_tile_rows() -> u64 {
     calls::tile_rows()
 }
+
+/// From now on a device computes wrongly: tile programs whose names begin so, or, where this is `shared`, kernels with workgroup memory; none where `names` is null.
+///
+/// # Safety
+/// `names` is null or a string that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rlx_fake_spoil(is_hip: c_int, device: c_int, names: *const c_char) -> c_int {
+    let vendor = if is_hip == 0 { Vendor::Cuda } else { Vendor::Hip };
+    // SAFETY: as the caller promises.
+    let names = (!names.is_null()).then(|| unsafe { CStr::from_ptr(names) }.to_string_lossy().into_owned());
+    driver(vendor, |world| {
+        let context = world.primary(device as usize)?;
+        world.context(context)?.spoil(names);
+        Ok(())
+    })
+}

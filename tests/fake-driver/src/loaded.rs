@@ -8,7 +8,7 @@ use rlx_tile::Program;
 use rlx_tile::tensor_map::MapDecl;
 
 use crate::models::CUDA_MODELS;
-use crate::world::{Outcome, Rejected, code};
+use crate::world::{Outcome, Rejected, code, reject};
 use crate::{cuda_c, tiles};
 
 /// What a code object has: a kernel, or a tile program.
@@ -67,6 +67,19 @@ impl Code {
             Code::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
             Code::Tiles(_) => 16,
         }
+    }
+}
+
+impl Code {
+    /// Whether each argument begins a range that the code's buffer may be in.
+    pub fn check_arguments(&self, arguments: &[u64]) -> Outcome<()> {
+        for (decl, &at) in self.buffers().iter().zip(arguments.get(1..).unwrap_or_default()) {
+            let bytes = self.align(decl);
+            if at % bytes != 0 {
+                return reject(code::MISALIGNED, format!("{at:#x} for accesses of {bytes} bytes"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 //! before, so what is read too early is not there, and what is changed too early is noticed.
 
 pub mod blas;
+mod spoilt;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -119,6 +120,8 @@ pub struct Context {
     broken: Option<Rejected>,
     /// How much work it did: its clock.
     clock: u64,
+    /// What it computes wrongly: see [`Context::spoil`].
+    spoilt: Option<String>,
 }
 
 /// A vendor's driver.
@@ -389,7 +392,7 @@ impl Context {
     pub fn give(&mut self, stream: u64, work: Work) -> Outcome<()> {
         let uses = self.uses(&work)?;
         if let Work::Launch { code, arguments, .. } = &work {
-            check_arguments(code, arguments)?;
+            code.check_arguments(arguments)?;
         }
         if let Some(recording) = &mut self.stream(stream)?.recording {
             if matches!(work, Work::Event(_)) {
@@ -567,11 +570,14 @@ impl Context {
                 }
                 let (grid, pools) = (groups.unsigned_abs(), &mut self.pools);
                 let ran = rlx_tile::interp::run_in(program, grid, &uniforms, pools, &bindings);
-                return ran.map(drop).map_err(|e| wrong(e.to_string()));
+                ran.map_err(|e| wrong(e.to_string()))?;
+                self.move_lanes(code, &bindings);
+                return Ok(());
             }
         };
         let fault = dispatch(kernel, groups, &uniforms, &bindings, &mut self.pools);
         let fault = fault.map_err(|e| wrong(e.to_string()))?;
+        self.move_lanes(code, &bindings);
         if let (Some(fault), Some(&record)) = (fault, arguments.last().filter(|_| code.can_fail())) {
             let (_, record) = self.range(record, 16).map_err(gone)?;
             let record = &mut self.pools.0[record.pool][record.offset..record.offset + 16];
@@ -585,15 +591,4 @@ impl Context {
         }
         Ok(())
     }
-}
-
-/// Whether each argument begins a range that the code's buffer may be in.
-fn check_arguments(code: &Code, arguments: &[u64]) -> Outcome<()> {
-    for (decl, &at) in code.buffers().iter().zip(arguments.get(1..).unwrap_or_default()) {
-        let bytes = code.align(decl);
-        if at % bytes != 0 {
-            return reject(code::MISALIGNED, format!("{at:#x} for accesses of {bytes} bytes"));
-        }
-    }
-    Ok(())
 }

@@ -29,9 +29,14 @@ struct Device {
 impl Device {
     fn new(arch: Option<Arch>, precision: Precision, numerics: Numerics) -> Device {
         let options = CompileOptions { precision, ..CompileOptions::default() }.numerics(numerics);
-        let units = |arch| MatrixUnits { arch, dynamic_bytes: 227 << 10, compute_units: Some(64) };
+        let units = |arch| MatrixUnits {
+            arch,
+            dynamic_bytes: 227 << 10,
+            compute_units: Some(64),
+            aside: Default::default(),
+        };
         let matrix_units = arch.map(units);
-        let own = Own { matrix_units, fast: Fast::of(matrix_units, &options), blas: false };
+        let own = Own { matrix_units, fast: Fast::of(matrix_units, &options), blas: false, check: None };
         Device { target: KernelTarget::full("cuda"), own, options }
     }
 

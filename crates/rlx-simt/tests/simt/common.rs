@@ -3,7 +3,7 @@
 //! `RLX_TEST_DEVICES=cuda,rocm` says which GPUs must be there: their absence is then a failure. Without it, one that is absent
 //! is a named skip.
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -125,6 +125,19 @@ impl Fake {
     /// The rows of a tile of the last one.
     pub fn tile_rows(&self) -> u64 {
         self.count(b"rlx_fake_tile_rows")
+    }
+
+    /// From now on the fake GPU number `ordinal` computes wrongly what tile programs whose names begin so compute; of kernels, where this is `shared`, what those with
+    /// workgroup memory do. Without names all is right again.
+    pub fn spoil(&self, device: Device, ordinal: usize, names: Option<&str>) {
+        type Spoil = unsafe extern "C" fn(c_int, c_int, *const c_char) -> c_int;
+        let names = names.map(|names| CString::new(names).expect("a name without zeros"));
+        // SAFETY: the library declares it so.
+        let spoil = unsafe { self.0.get::<Spoil>(b"rlx_fake_spoil") }.expect("a function");
+        let names = names.as_ref().map_or(std::ptr::null(), |names| names.as_ptr());
+        // SAFETY: null, or a string that lives as long as the call.
+        let status = unsafe { spoil(c_int::from(device == Device::Rocm), ordinal as c_int, names) };
+        assert_eq!(status, 0, "the fake driver is initialised");
     }
 
     fn count(&self, name: &[u8]) -> u64 {

@@ -22,6 +22,7 @@ mod pages;
 mod parts;
 mod prologues;
 mod rejections;
+mod self_check;
 mod stored;
 mod threads;
 mod tiles;

@@ -6,6 +6,7 @@ use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::{DType, ErrorKind, Graph, Shape, Value, Weight, text};
+use rlx_wgpu::Lowered;
 
 use crate::common::{check, compile, device, devices, disagreement, main_device, set_params};
 
@@ -128,4 +129,20 @@ fn other_devices_are_rejected_by_name() {
     let error = rlx_wgpu::WgpuBackend::new(Device::Cuda).probe().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceUnavailable);
     assert!(error.to_string().contains("CUDA"), "{error}");
+}
+
+/// A device is tried for each class of kernels before it is used for it; here for all of them at once.
+#[test]
+fn no_class_of_kernels_is_put_aside() {
+    for backend in devices() {
+        let limits = Lowered { max_memory_bytes: Some((1 << 30) + 7), ..Lowered::default() };
+        let backend = backend.with_limits(limits);
+        assert_eq!(backend.try_all().unwrap(), [], "{}", backend.machine().unwrap());
+        // A processor divides no sums of few rows. Cooperative matrices multiply f16, and attention and parts are not of theirs.
+        let expected = if backend.is_software().unwrap() { 4..=4 } else { 5..=8 };
+        let trials = backend.trials().unwrap();
+        assert!(expected.contains(&trials), "{}: {trials}", backend.name());
+        backend.try_all().unwrap();
+        assert_eq!(backend.trials().unwrap(), trials, "once");
+    }
 }
