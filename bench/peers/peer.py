@@ -48,6 +48,8 @@ KINDS = [
 class Worker:
     """A process that answers lines with lines of JSON."""
 
+    patience = PATIENCE
+
     def __init__(self, command, threads):
         # Some peers take their number of threads from the environment only.
         env = {name: str(threads) for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "RTEN_NUM_THREADS")}
@@ -63,7 +65,7 @@ class Worker:
             self.words = [*self.words, line.strip()][-20:]
 
     def answer(self):
-        timer = threading.Timer(PATIENCE, self.process.kill)
+        timer = threading.Timer(self.patience, self.process.kill)
         timer.start()
         line = self.process.stdout.readline()
         timer.cancel()
@@ -72,7 +74,7 @@ class Worker:
         self.process.wait()
         self.listener.join(1)
         if self.process.returncode == -9:
-            raise Failed(f"killed, or no answer within {PATIENCE} s")
+            raise Failed(f"killed, or no answer within {self.patience:.0f} s")
         raise Failed(next((w for w in reversed(self.words) if w), f"ended with {self.process.returncode}"))
 
     def ask(self, request):

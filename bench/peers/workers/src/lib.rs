@@ -7,7 +7,8 @@
 //!   `{"runs", "min_ms", "median_ms", "p95_ms"}`.
 //! - `save FILE.npz` runs it once and writes the outputs, named by their positions; the answer is `{}`.
 //!
-//! What cannot be done ends the process with a message. `serve.py` is the same for the workers written in Python.
+//! What cannot be done ends the process with a message. `serve.py` is the same for the workers written in Python. The worker `device`, which `bench/gpu.py` times,
+//! has other arguments and requests.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -143,13 +144,21 @@ pub fn ms(time: Duration) -> f64 {
 }
 
 fn round(model: &mut impl Model, seconds: f64) -> Result<Json> {
+    timed(&mut || model.run(), seconds)
+}
+
+/// What single runs take, for so many seconds: the answer to `go SECONDS`.
+///
+/// # Errors
+/// What a run gives.
+pub fn timed(run: &mut impl FnMut() -> Result<()>, seconds: f64) -> Result<Json> {
     for _ in 0..WARM_UP {
-        model.run()?;
+        run()?;
     }
     let (mut taken, begin) = (Vec::new(), Instant::now());
     while taken.len() < LEAST || begin.elapsed().as_secs_f64() < seconds {
         let start = Instant::now();
-        model.run()?;
+        run()?;
         taken.push(start.elapsed());
     }
     taken.sort_unstable();
