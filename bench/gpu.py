@@ -91,14 +91,24 @@ def rounds(timers, found, args, clock, kept):
         found.rounds = number + 1
 
 
+def missed(found, why):
+    """A group of which nothing could be timed."""
+    for column in found.group.columns:
+        found.miss(column, [row.title for row in found.group.rows], why)
+    return found
+
+
 def measured(group, limits, args, clock, kept):
     """All of one group."""
-    found = report.Found(group)
+    found, started = report.Found(group), []
     if clock.left() < 1:
-        for column in group.columns:
-            found.miss(column, [row.title for row in group.rows], "no time was left")
-        return found
-    started = list(group.open(found, args))
+        return missed(found, "no time was left")
+    try:
+        started.extend(group.open(found, args))
+    except Exception as why:  # a full disk, say: what the other groups measure is kept
+        for timer in started:
+            closed(timer)
+        return missed(found, f"{type(why).__name__}: {why}")
     able = ready(started, found, clock)
     shared = [limits] if group.limits and limits else []
     try:
@@ -112,7 +122,8 @@ def measured(group, limits, args, clock, kept):
 
 def vulkan(args, clock):
     """The table of `bench_peak`, a program that measures both sides itself."""
-    lines = [f"## Matmuls through Vulkan (goal {report.VULKAN:.2f} of a shader of matrix products alone, f32 {report.EXACT:.2f})", ""]
+    goals = f"goal {report.VULKAN:.2f} of a shader of matrix products alone, f32 {report.EXACT:.2f} of multiply-adds alone"
+    lines = [f"## Matmuls through Vulkan ({goals})", ""]
     if args.peak is None:
         return [*lines, "- absent: `--peak` names no program", ""]
     try:
@@ -166,7 +177,7 @@ def as_json(args, founds, tail):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     worker = ROOT / "target/peers/workers/release/device"
-    parser.add_argument("--worker", type=Path, default=worker, help="RLX's process, built with the feature cuda (see above)")
+    parser.add_argument("--worker", type=Path, default=worker, help="RLX's process, built as above")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: all by tiny sizes")
     parser.add_argument("--rows", default=",".join(KEYS), help=f"which groups (default {','.join(KEYS)})")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each peer, if there is time (default 5)")

@@ -86,8 +86,9 @@ def angles(size):
 class Builder:
     """A decoder's nodes, one after the other."""
 
-    def __init__(self, decoder, path, dtype):
+    def __init__(self, decoder, path, dtype, short_caches):
         self.of, (self.kind, self.dtype) = decoder, TYPES[dtype]
+        self.cache_kind = TensorProto.BFLOAT16 if short_caches else self.kind
         self.weights = Weights(path.with_name(f"{decoder.weights}.{dtype}.data"), dtype)
         self.nodes, self.small, self.inputs, self.outputs = [], [], [], []
 
@@ -116,8 +117,12 @@ class Builder:
         d = self.of
         for to, rows, side in ((self.inputs, "past", "past"), (self.outputs, "past + 1", "present")):
             dims = [d.batch, d.key_heads, rows, d.size]
-            to.append(helper.make_tensor_value_info(f"{side}.{name}", self.kind, dims))
-        return self.node("Concat", [f"past.{name}", x], f"present.{name}", axis=2)
+            to.append(helper.make_tensor_value_info(f"{side}.{name}", self.cache_kind, dims))
+        if self.cache_kind == self.kind:
+            return self.node("Concat", [f"past.{name}", x], f"present.{name}", axis=2)
+        x = self.node("Cast", [x], f"{name}.short", to=self.cache_kind)
+        x = self.node("Concat", [f"past.{name}", x], f"present.{name}", axis=2)
+        return self.node("Cast", [x], f"{name}.long", to=self.kind)
 
     def attention(self, x, at):
         d, keys = self.of, self.of.key_heads
@@ -157,9 +162,9 @@ class Builder:
         self.weights.close()
 
 
-def save_decoder(path, decoder, dtype="f32"):
-    """The graph of one of a decoder's stages, and its weights if they are not there."""
-    b = Builder(decoder, path, dtype)
+def save_decoder(path, decoder, dtype="f32", short_caches=False):
+    """The graph of one of a decoder's stages, and its weights if they are not there. Short caches are of bf16, as a run in bf16 keeps them."""
+    b = Builder(decoder, path, dtype, short_caches)
     b.build()
     graph = helper.make_graph(b.nodes, "decoder", b.inputs, b.outputs, [*b.small, *b.weights.made])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR), path)

@@ -98,8 +98,8 @@ def half(path):
 
 def model_peers(found, args, row, path, dims, caches, ort_path):
     """Those of one model: RLX, PyTorch, ONNX Runtime."""
-    title = [row.title]
-    yield RlxModel(found.group.columns[: 1 if caches[1] else 2], title, args=args, model=path, caches=caches, dims=dims)
+    title, own = [row.title], tuple(column for column in found.group.columns if column.startswith("RLX"))
+    yield RlxModel(own, title, args=args, model=path, caches=caches, dims=dims)
     yield Python(("PyTorch compiled", "PyTorch eager"), title, **row_job(row, args, peer="torch"))
     dims = {"past": row.past, **dims} if caches[1] else dims
     job = {"peer": "onnxruntime", "device": args.device, "title": row.title, "dims": dims}
@@ -114,7 +114,8 @@ def open_nets(found, args):
         try:
             path = net_file(row.name, args.folder)
         except Exception as why:  # whatever keeps the file from being made
-            found.miss("RLX", [row.title], f"no model file: {why}")
+            for column in found.group.columns:
+                found.miss(column, [row.title], f"no model file: {type(why).__name__}: {why}")
             continue
         to_half = args.device == "cuda" and onnxruntime_offers("CUDAExecutionProvider")
         dims = {"batch": row.batch, **row.dims}
@@ -126,16 +127,16 @@ def open_decoders(found, args):
 
     short = args.device == "cuda" and onnxruntime_offers("CUDAExecutionProvider")
 
-    def made(row, dtype):
-        path = args.folder / f"{row.stem}.{dtype}.onnx"
+    def made(row, kind, dtype, short_caches):
+        path = args.folder / f"{row.stem}.{kind}.onnx"
         if not path.is_file():
-            save_decoder(path, row, dtype)
+            save_decoder(path, row, dtype, short_caches)
         return path
 
     for row in found.group.rows:
-        caches = (row.capacity, row.past)
-        for_peer = "f16" if short else "f32"
-        yield from model_peers(found, args, row, made(row, "f32"), {}, caches, lambda row=row: made(row, for_peer))
+        caches, own = (row.capacity, row.past), made(row, "bf16_caches", "f32", True)
+        dtype = "f16" if short else "f32"
+        yield from model_peers(found, args, row, own, {}, caches, lambda row=row, t=dtype: made(row, t, t, False))
 
 
 def open_steps(save, name, precisions, what):

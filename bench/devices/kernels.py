@@ -8,6 +8,7 @@ from rows import LINKS, WIDTH
 # Warps of a program of multiply-adds.
 WARPS = 4
 
+
 def tilings():
     """Tile sizes, warps and stages that a matmul is measured with."""
     of = [
@@ -36,7 +37,8 @@ def product(a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K
     high = min(down - first, group)
     row = first + program % (group * across) % high
     column = program % (group * across) // high
-    rows, columns, deep = row * TILE_M + tl.arange(0, TILE_M), column * TILE_N + tl.arange(0, TILE_N), tl.arange(0, TILE_K)
+    rows, columns = row * TILE_M + tl.arange(0, TILE_M), column * TILE_N + tl.arange(0, TILE_N)
+    deep = tl.arange(0, TILE_K)
     left = a + (rows % m)[:, None] * k + deep[None, :]
     right = b + deep[:, None] * n + (columns % n)[None, :]
     total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)

@@ -36,8 +36,13 @@ class Mix(nn.Module):
         v = self.heads(self.v(x), d.key_heads)
         if d.past:
             k, v = self.keys.index_copy_(2, place, k), self.values.index_copy_(2, place, v)
-        grouped = d.heads != d.key_heads
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=not d.past, enable_gqa=grouped)
+        grouped = d.heads // d.key_heads
+        if d.past and grouped > 1:
+            # PyTorch's fast kernels take shared heads or a mask, not both.
+            k, v = k.repeat_interleave(grouped, 1), v.repeat_interleave(grouped, 1)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen, is_causal=not d.past, enable_gqa=not d.past and grouped > 1
+        )
         return self.o(y.transpose(1, 2).reshape(d.batch, d.length, d.hidden))
 
 

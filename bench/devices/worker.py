@@ -122,6 +122,9 @@ def torch_model(job):
     row = of_row(job["kind"], job["row"])
     turns.about["PyTorch"] = torch.__version__
 
+    # Not made in inference mode: what is, cannot be changed in place by captured graphs.
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def made():
         if job["kind"] == "Decoder":
             from llama import llama

@@ -106,7 +106,12 @@ fn input(info: &TensorInfo, sizes: &[(String, usize)], integer: i64) -> Result<C
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
-    Ok(ConstData::from_f32(&dims, &(0..count).map(value).collect::<Vec<_>>())?)
+    let values: Vec<f32> = (0..count).map(value).collect();
+    if info.dtype == DType::BF16 {
+        let upper = values.iter().flat_map(|v| ((v.to_bits() >> 16) as u16).to_le_bytes());
+        return Ok(ConstData::new(DType::BF16, &dims, upper.collect::<Vec<_>>())?);
+    }
+    Ok(ConstData::from_f32(&dims, &values)?)
 }
 
 fn view<'a>(name: &'a str, data: &'a ConstData) -> TensorView<'a> {
