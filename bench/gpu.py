@@ -170,7 +170,7 @@ def as_json(args, founds, tail):
             times.setdefault(row, {})[column] = ms
         reached = report.reach(found, found.group.goals)
         of = {"group": found.group.key, "rounds": getattr(found, "rounds", 0), "ms": times, "goals": reached}
-        made.append({**of, "limits_ms": found.limits, "absent": found.absent})
+        made.append({**of, "decoding": report.decoding(found), "limits_ms": found.limits, "absent": found.absent})
     return {"machine": described(args, founds), "device": args.device, "groups": made, "vulkan": tail}
 
 

@@ -142,21 +142,27 @@ def decode_goals(found, row):
 def limit_lines(found):
     lines, moved, chain = [], bandwidth(found), found.limit("multiply-adds")
     if moved:
-        lines.append(f"- a copy moves {moved * 1e-6:.3g} GB/s (read and written)")
+        lines.append(f"- a copy moves {moved * 1e-6:.0f} GB/s (read and written)")
     if chain:
         lines.append(f"- f32 multiply-adds alone reach {found.group.chain_operations / chain * 1e-9:.3g} TFLOP/s")
     return lines
 
 
+def decoding(found):
+    """A record of what the steps of decoders read at batch 1, beside a copy."""
+    made = []
+    for row in found.group.rows:
+        if getattr(row, "past", 0) and row.batch == 1:
+            value, goal = decode_goals(found, row)
+            made.append({"row": row.title, "bytes": 2 * row.read, "reached": value, "goal": goal})
+    return made
+
+
 def decode_table(found):
-    """What the steps of decoders read, beside a copy."""
-    rows = [row for row in found.group.rows if row.past and row.batch == 1]
     lines = []
-    for row in rows:
-        value, goal = decode_goals(found, row)
-        own = found.time(row.title, "RLX")
-        peer = found.best(row.title, ("PyTorch compiled",))
-        rates = [number(t and 2 * row.read / t * 1e-6, 0) for t in (own, peer)]
-        lines.append([row.title, *rates, *judged(found, value, goal)])
+    for of in decoding(found):
+        times = [found.time(of["row"], column) for column in ("RLX", "PyTorch compiled")]
+        rates = [number(t and of["bytes"] / t * 1e-6, 0) for t in times]
+        lines.append([of["row"], *rates, *judged(found, of["reached"], of["goal"])])
     head = ["decoder", "RLX, GB/s", "PyTorch compiled, GB/s", "RLX / copy", "goal", ""]
     return ["", *table(head, lines)] if lines else []
