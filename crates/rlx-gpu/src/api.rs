@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_kernel::render::Parameters;
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
 use rlx_tile::Program;
 use rlx_tile::tensor_map::{BoundMap, MapDecl};
@@ -158,13 +159,19 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
 
     // ---- Runs.
 
+    /// Whether code with these parameters is given its uniforms with each dispatch ([`Bindings::values`]), and not in memory.
+    fn by_value(&self, parameters: Parameters) -> bool {
+        let _ = parameters;
+        false
+    }
+
     /// What the device keeps of these bindings for all runs on them.
     ///
     /// # Errors
     /// A buffer without memory, or a fault of the device.
     fn link(&self, bindings: &Bindings<'_, Self>) -> Result<Self::Link>;
 
-    /// The numbers of workgroups changed: forgets what depends on them.
+    /// Uniforms and numbers of workgroups changed: forgets what depends on them.
     fn renumber(link: &mut Self::Link) {
         let _ = link;
     }
@@ -353,12 +360,22 @@ pub struct Bindings<'s, G: GpuApi> {
     pub bound: &'s Bound<Arc<G::Code>>,
     /// The fault record.
     pub faults: &'s G::Range,
-    pub(crate) uniforms: &'s [G::Range],
+    /// Where the uniforms of each dispatch are, but of those that are given them by value.
+    pub(crate) uniforms: &'s [Option<G::Range>],
     pub(crate) places: &'s [Option<G::Range>],
 }
 
 impl<'s, G: GpuApi> Bindings<'s, G> {
-    /// What dispatch number `at` is bound to, in order: its uniforms, its buffers, and where it can fail the fault record.
+    /// The uniforms of dispatch number `at` as [`render::uniform_bytes`](rlx_kernel::render::uniform_bytes) gives them, where it is given them by value.
+    pub fn values(&self, at: usize) -> Option<&'s [u8]> {
+        if self.uniforms[at].is_some() {
+            return None;
+        }
+        let (from, bytes) = self.bound.places[at];
+        Some(&self.bound.bytes[from as usize..][..bytes as usize])
+    }
+
+    /// What dispatch number `at` is bound to, in order: its uniforms, where they are in memory, its buffers, and where it can fail the fault record.
     ///
     /// # Errors
     /// A buffer without memory.
@@ -370,7 +387,7 @@ impl<'s, G: GpuApi> Bindings<'s, G> {
         of: impl Fn(&'s G::Range) -> T,
     ) -> Result<Vec<T>> {
         let mut ranges = Vec::with_capacity(dispatch.buffers.len() + 2);
-        ranges.push(of(&self.uniforms[at]));
+        ranges.extend(self.uniforms[at].as_ref().map(&of));
         for &buffer in &dispatch.buffers {
             ranges.push(of(placed(gpu, self.places, buffer)?));
         }

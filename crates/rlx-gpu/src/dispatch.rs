@@ -17,7 +17,7 @@ use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
 use rlx_ir::{Error, ErrorKind, Extent, NodeId, Result};
-use rlx_kernel::render;
+use rlx_kernel::render::{self, Parameters};
 use rlx_kernel::stored::{Launches, StepLaunches};
 use rlx_kernel::{Arg, FewRows, Kernel, KernelTarget, UniformArg, grid, step_variants};
 use rlx_tile::Program;
@@ -51,9 +51,13 @@ pub struct Dispatch<C> {
 }
 
 impl<C> Dispatch<C> {
-    /// Bytes of its uniforms.
-    pub fn uniform_bytes(&self) -> u64 {
-        render::uniform_bytes(&vec![0; self.uniforms.len()], 0).len() as u64
+    /// How many parameters its code has.
+    pub fn parameters(&self) -> Parameters {
+        Parameters {
+            uniforms: self.uniforms.len(),
+            pointers: self.buffers.len() + usize::from(self.can_fail),
+            maps: self.mapped.as_ref().map_or(0, |program| program.maps().len()),
+        }
     }
 
     /// Its uniforms for these values.
@@ -383,7 +387,7 @@ impl<C> Bound<C> {
         for step in steps {
             first.push(places.len());
             for dispatch in &step.kernel.list {
-                let bytes = dispatch.uniform_bytes();
+                let bytes = dispatch.parameters().uniform_bytes();
                 if bytes > limits.most_bytes {
                     let message = format!("{bytes} bytes of extents, the device takes {}", limits.most_bytes);
                     return Err(Error::new(ErrorKind::Unsupported, message));

@@ -24,10 +24,10 @@ pub(crate) struct Sequence<G: GpuApi> {
     /// The last set of memory first. They are dropped before the uniforms that they refer to.
     links: Vec<Link<G>>,
     pub(crate) bound: Bound<Arc<G::Code>>,
-    /// Where the uniforms of each dispatch are.
-    uniforms: Vec<G::Range>,
-    /// The uniforms of all dispatches.
-    memory: Buffer<G>,
+    /// Where the uniforms of each dispatch are, but of those that are given them by value.
+    uniforms: Vec<Option<G::Range>>,
+    /// The uniforms of all dispatches, where any has them in memory.
+    memory: Option<Buffer<G>>,
 }
 
 impl<G: GpuApi> Sequence<G> {
@@ -45,20 +45,28 @@ impl<G: GpuApi> Sequence<G> {
         let limits = BoundLimits { align: of.uniform_align, most_bytes: of.most_uniforms, max_groups };
         let bound = Bound::new(steps, limits, like.map(|like| &like.bound));
         let bound = bound.map_err(|e| e.with_device(gpu.name()))?;
-        let memory = Buffer::new(gpu, bound.bytes.len(), Usage::Uniforms, "extents")?;
-        let uniforms = bound.places.iter().map(|&(at, n)| memory.part(at as usize, n as usize)).collect();
+        let by_value: Vec<bool> = bound.dispatches().map(|d| gpu.by_value(d.parameters())).collect();
+        let memory = match by_value.contains(&false) {
+            true => Some(Buffer::new(gpu, bound.bytes.len(), Usage::Uniforms, "extents")?),
+            false => None,
+        };
+        let place = |(&(at, n), by_value): (&(u64, u64), bool)| match &memory {
+            Some(memory) if !by_value => Some(memory.part(at as usize, n as usize)),
+            _ => None,
+        };
+        let uniforms = bound.places.iter().zip(by_value).map(place).collect();
         Ok(Sequence { links: Vec::new(), bound, uniforms, memory })
     }
 
-    /// Copies the numbers to the device, before anything submitted later.
+    /// Copies the numbers to the device, before anything submitted later, where they are not given with dispatches.
     ///
     /// # Errors
     /// A fault of the device.
     pub(crate) fn upload(&mut self, gpu: &G) -> Result<()> {
         if self.bound.changed {
             self.links.iter_mut().for_each(|link| G::renumber(&mut link.of));
-            if !self.bound.places.is_empty() {
-                self.memory.write(gpu, 0, &self.bound.bytes)?;
+            if let Some(memory) = &self.memory {
+                memory.write(gpu, 0, &self.bound.bytes)?;
             }
             self.bound.changed = false;
         }

@@ -13,8 +13,10 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::testing::{AttentionShape, Case, Gen, random_graph, random_paged_attention};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
+use rlx_kernel::build::Builder;
 use rlx_kernel::interp::Executable;
-use rlx_kernel::render::{WgslOptions, cuda, hip, msl, wgsl};
+use rlx_kernel::ir::Access;
+use rlx_kernel::render::{Parameters, WgslOptions, cuda, hip, msl, wgsl};
 use rlx_kernel::{Kernel, KernelTarget};
 
 /// Why the WGSL of a kernel is not valid.
@@ -229,6 +231,35 @@ fn a_renderer_rejects_what_its_language_lacks() {
 }
 
 /// wgpu's layouts give the buffers of a group the indices in which they stand.
+/// All parameters of a kernel together are at most 4,096 bytes.
+#[test]
+fn uniforms_are_given_by_value_unless_there_are_too_many() {
+    let kernel = |uniforms: usize| {
+        let mut b = Builder::new("last", 64);
+        let y = b.buffer("y", DType::I32, Access::Write);
+        let last = (0..uniforms).map(|i| b.uniform(format!("u{i}"), 0, 9)).last().unwrap();
+        let at = b.int(0);
+        b.store(y, at, last);
+        b.finish()
+    };
+    // With the step's number 1,020 words, and the address of a buffer.
+    for (uniforms, by_value) in [(1, true), (1019, true), (1020, false)] {
+        let kernel = kernel(uniforms);
+        assert_eq!(Parameters::of(&kernel).by_value(), by_value, "{uniforms}");
+        for text in [cuda(&kernel, "k").unwrap(), hip(&kernel, "k").unwrap()] {
+            let words = (uniforms + 1).next_multiple_of(4);
+            assert_eq!(text.contains(&format!("struct Uniforms {{ int of[{words}];")), by_value);
+            assert_eq!(text.contains("k(const Uniforms u,"), by_value);
+            assert_eq!(text.contains("k(const int* __restrict__ u,"), !by_value);
+            assert!(text.contains(&format!("u[{}]", uniforms - 1)));
+        }
+    }
+    let of = |uniforms, pointers, maps| Parameters { uniforms, pointers, maps }.by_value();
+    // 2,048 and 2,048 bytes; a map is 128, and begins at a multiple of 64.
+    assert!(of(511, 256, 0) && !of(511, 257, 0) && !of(515, 256, 0));
+    assert!(of(511, 232, 1) && !of(511, 233, 1));
+}
+
 #[test]
 fn arguments_in_msl_have_the_indices_of_the_bindings() {
     for (name, graph) in examples() {

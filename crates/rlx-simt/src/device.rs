@@ -5,6 +5,7 @@ use rlx_gpu::{
     Back, Bindings, GpuApi, Job, Limits, MatrixUnits, Registry, Shared, Stores, Submission, Usage,
 };
 use rlx_ir::Result;
+use rlx_kernel::render::Parameters;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
 
@@ -122,12 +123,16 @@ impl GpuApi for Gpu {
         self.load_image(job.source, image)
     }
 
+    fn by_value(&self, parameters: Parameters) -> bool {
+        parameters.by_value()
+    }
+
     fn link(&self, _: &Bindings<'_, Gpu>) -> Result<Link> {
         Ok(Link::default())
     }
 
     fn renumber(link: &mut Link) {
-        // Which workgroups there are is part of a graph.
+        // Uniforms and workgroups are part of a graph.
         *link = Link::default();
     }
 

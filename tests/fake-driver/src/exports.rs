@@ -6,8 +6,9 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
+use crate::arguments::Arguments;
 use crate::calls::{self, Vendor, counted, current, driver};
-use crate::loaded::{Code, MAGIC, TARGET, code_of, generation, image};
+use crate::loaded::{Code, Does, MAGIC, TARGET, code_of, generation, image};
 use crate::models::{CUDA_MODELS, DECLARED_BYTES, DEVICES, HIP_MODELS, Model};
 use crate::world::{Context, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
 use crate::{calls::initialise, cuda_c, tensor_maps};
@@ -76,74 +77,9 @@ fn launch(
     if grid[0] == 0 || grid[1] == 0 || grid[2] != 1 {
         return reject(code::INVALID_VALUE, format!("a grid of {grid:?}"));
     }
-    let (arguments, maps) = match code.maps().len() {
-        0 => (packed(vendor, extra)?, Vec::new()),
-        _ if !extra.is_null() => {
-            return reject(code::INVALID_VALUE, "maps in a buffer, where the compiler chose their places");
-        }
-        maps => pointed(pointers, maps, code.buffers().len())?,
-    };
-    let want = 1 + code.buffers().len() + usize::from(code.can_fail());
-    if arguments.len() != want {
-        let why = format!("{} arguments, the kernel takes {want}", arguments.len());
-        return reject(code::INVALID_VALUE, why);
-    }
+    let arguments = Arguments::of(vendor, &code, [pointers, extra])?;
     let groups = i64::from(grid[0]) * i64::from(grid[1]);
-    context.give(id(stream), Work::Launch { code, groups, arguments, maps })
-}
-
-/// The arguments of a launch that has a pointer to each: behind the first, so many maps, and then the addresses of so many buffers.
-fn pointed(
-    pointers: *mut *mut c_void,
-    maps: usize,
-    buffers: usize,
-) -> Outcome<(Vec<u64>, Vec<tensor_maps::Words>)> {
-    if pointers.is_null() {
-        return reject(code::INVALID_VALUE, "a launch without arguments");
-    }
-    // SAFETY: a pointer to each parameter, as the function's documentation asks for.
-    let all = unsafe { std::slice::from_raw_parts(pointers, 1 + maps + buffers) };
-    let address = |p: &*mut c_void| {
-        // SAFETY: as above; an address is 8 bytes.
-        unsafe { p.cast::<u64>().read() }
-    };
-    let map = |p: &*mut c_void| {
-        // SAFETY: as above; a map is 128 bytes.
-        unsafe { p.cast::<tensor_maps::Words>().read() }
-    };
-    let arguments = all[..1].iter().chain(&all[1 + maps..]).map(address).collect();
-    Ok((arguments, all[1..=maps].iter().map(map).collect()))
-}
-
-/// The arguments of a launch as one buffer: addresses.
-fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u64>> {
-    let end = if vendor == Vendor::Cuda { 0 } else { 3 };
-    let (mut buffer, mut size) = (std::ptr::null::<u8>(), 0usize);
-    for pair in 0..3 {
-        // SAFETY: a list of pairs that ends with `end`.
-        let (key, value) = unsafe {
-            let key = extra.add(2 * pair).read().addr();
-            if key == end {
-                break;
-            }
-            (key, extra.add(2 * pair + 1).read())
-        };
-        match key {
-            1 => buffer = value.cast_const().cast(),
-            // SAFETY: the size is behind the pointer.
-            2 => size = unsafe { value.cast::<usize>().read() },
-            _ => return reject(code::INVALID_VALUE, format!("a launch parameter {key}")),
-        }
-    }
-    if buffer.is_null() {
-        return reject(code::INVALID_VALUE, "a launch without arguments");
-    }
-    if size % 8 != 0 {
-        return reject(code::INVALID_VALUE, format!("{size} bytes of arguments"));
-    }
-    // SAFETY: as many bytes as the caller says.
-    let bytes = unsafe { std::slice::from_raw_parts(buffer, size) };
-    Ok(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect())
+    context.give(id(stream), Work::Launch { code, groups, arguments })
 }
 
 const NAME: &[u8] = b"RLX's interpreter\0";
@@ -476,7 +412,7 @@ fn preprocessed(vendor: Vendor, source: &str) -> cuda_c::Compiled<Option<String>
 
 /// Whether the architecture that code is compiled for has the instructions of a tile program.
 fn runs_on(vendor: Vendor, code: &Code, options: &[String]) -> cuda_c::Compiled<()> {
-    let Code::Tiles(program) = code else { return Ok(()) };
+    let Does::Tiles(program) = &code.does else { return Ok(()) };
     let wants = program.arch.name();
     let has = match vendor {
         Vendor::Cuda => {

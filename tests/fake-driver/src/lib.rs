@@ -8,6 +8,7 @@
 //! Tests load the library by the vendors' names for it, and steer it by the functions whose names begin with `rlx_fake_`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod arguments;
 mod blas;
 mod calls;
 mod cuda_c;

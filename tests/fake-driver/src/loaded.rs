@@ -8,78 +8,73 @@ use rlx_tile::Program;
 use rlx_tile::tensor_map::MapDecl;
 
 use crate::models::CUDA_MODELS;
-use crate::world::{Outcome, Rejected, code, reject};
+use crate::world::{Outcome, Rejected, code};
 use crate::{cuda_c, tiles};
 
-/// What a code object has: a kernel, or a tile program.
+/// What a code object does: a kernel, or a tile program.
 #[derive(Debug)]
-pub enum Code {
+pub enum Does {
     Kernel(Kernel),
     Tiles(Program),
 }
 
+/// What a code object has.
+#[derive(Debug)]
+pub struct Code {
+    pub does: Does,
+    /// How many uniforms its first parameter has room for; `None` where that is an address.
+    pub by_value: Option<usize>,
+}
+
 impl Code {
     pub fn workgroup(&self) -> u32 {
-        match self {
-            Code::Kernel(kernel) => kernel.workgroup,
-            Code::Tiles(program) => program.workgroup(),
+        match &self.does {
+            Does::Kernel(kernel) => kernel.workgroup,
+            Does::Tiles(program) => program.workgroup(),
         }
     }
 
     pub fn buffers(&self) -> &[BufferDecl] {
-        match self {
-            Code::Kernel(kernel) => &kernel.buffers,
-            Code::Tiles(program) => &program.buffers,
+        match &self.does {
+            Does::Kernel(kernel) => &kernel.buffers,
+            Does::Tiles(program) => &program.buffers,
         }
     }
 
     /// The tensor maps that a launch gives.
     pub fn maps(&self) -> &[MapDecl] {
-        match self {
-            Code::Kernel(_) => &[],
-            Code::Tiles(program) => program.maps(),
+        match &self.does {
+            Does::Kernel(_) => &[],
+            Does::Tiles(program) => program.maps(),
         }
     }
 
     /// Bytes of workgroup memory that a launch gives.
     pub fn dynamic_bytes(&self) -> u64 {
-        match self {
-            Code::Kernel(_) => 0,
-            Code::Tiles(program) => program.dynamic_bytes(),
+        match &self.does {
+            Does::Kernel(_) => 0,
+            Does::Tiles(program) => program.dynamic_bytes(),
         }
     }
 
     pub fn can_fail(&self) -> bool {
-        matches!(self, Code::Kernel(kernel) if kernel.can_fail())
+        matches!(&self.does, Does::Kernel(kernel) if kernel.can_fail())
     }
 
     pub fn uniforms(&self) -> usize {
-        match self {
-            Code::Kernel(kernel) => kernel.uniforms.len(),
-            Code::Tiles(program) => program.uniforms.len(),
+        match &self.does {
+            Does::Kernel(kernel) => kernel.uniforms.len(),
+            Does::Tiles(program) => program.uniforms.len(),
         }
     }
 
     /// What the address of a buffer must be a multiple of: an element, or what lanes access at once.
     pub fn align(&self, decl: &BufferDecl) -> u64 {
-        match self {
-            Code::Kernel(kernel) if accesses_together(kernel) => 16,
-            Code::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
-            Code::Tiles(_) => 16,
+        match &self.does {
+            Does::Kernel(kernel) if accesses_together(kernel) => 16,
+            Does::Kernel(_) => (decl.dtype.bits() / 8).max(1) as u64,
+            Does::Tiles(_) => 16,
         }
-    }
-}
-
-impl Code {
-    /// Whether each argument begins a range that the code's buffer may be in.
-    pub fn check_arguments(&self, arguments: &[u64]) -> Outcome<()> {
-        for (decl, &at) in self.buffers().iter().zip(arguments.get(1..).unwrap_or_default()) {
-            let bytes = self.align(decl);
-            if at % bytes != 0 {
-                return reject(code::MISALIGNED, format!("{at:#x} for accesses of {bytes} bytes"));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -123,9 +118,23 @@ pub fn image(of: *const c_void, device: Option<usize>) -> Outcome<(String, Code)
 
 /// A function by its name and what it does.
 pub fn code_of(source: &str) -> cuda_c::Compiled<(String, Code)> {
-    match tiles::compile(source) {
-        Some(function) => function.map(|function| (function.name, Code::Tiles(function.program))),
-        None => cuda_c::compile(source).map(|function| (function.name, Code::Kernel(function.kernel))),
+    let by_value = cuda_c::uniforms(source)?;
+    let (name, does, takes) = match tiles::compile(source).transpose()? {
+        // Its text is as its renderer has it.
+        Some(function) => (function.name, Does::Tiles(function.program), by_value.is_some()),
+        None => {
+            let function = cuda_c::compile(source)?;
+            (function.name, Does::Kernel(function.kernel), function.by_value)
+        }
+    };
+    let code = Code { does, by_value };
+    let wants = code.uniforms() + usize::from(code.can_fail());
+    match by_value {
+        _ if takes != by_value.is_some() => {
+            Err("a type of uniforms that is not declared, or not used".to_owned())
+        }
+        Some(room) if room < wants => Err(format!("room for {room} uniforms, of which {wants} are used")),
+        _ => Ok((name, code)),
     }
 }
 

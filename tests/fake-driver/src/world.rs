@@ -2,17 +2,17 @@
 //! before, so what is read too early is not there, and what is changed too early is noticed.
 
 pub mod blas;
+mod launch;
 mod spoilt;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use rlx_kernel::interp::{Binding, Pools, dispatch};
-use rlx_kernel::ir::Access;
+use rlx_kernel::interp::{Binding, Pools};
 
-use crate::loaded::Code;
+use crate::arguments::Arguments;
+use crate::loaded::{Code, Does};
 use crate::models::DEVICES;
-use crate::tensor_maps;
 
 /// The numbers that both vendors have for these errors.
 pub mod code {
@@ -61,7 +61,7 @@ pub enum Work {
     ToDevice { to: u64, from: HostBytes },
     ToHost { to: u64, from: u64, bytes: usize },
     OnDevice { to: u64, from: u64, bytes: usize },
-    Launch { code: Arc<Code>, groups: i64, arguments: Vec<u64>, maps: Vec<tensor_maps::Words> },
+    Launch { code: Arc<Code>, groups: i64, arguments: Arguments },
     Multiply(Box<blas::Product>),
     Event(u64),
 }
@@ -284,7 +284,7 @@ impl Context {
             }
             Work::ToHost { to, from, bytes } => Ok(vec![host(*to, *bytes)?, device(*from, *bytes)?]),
             Work::OnDevice { to, from, bytes } => Ok(vec![device(*to, *bytes)?, device(*from, *bytes)?]),
-            Work::Launch { arguments, .. } => arguments.iter().map(|&at| device(at, 1)).collect(),
+            Work::Launch { arguments, .. } => arguments.addresses().map(|at| device(at, 1)).collect(),
             Work::Multiply(product) => product.ranges().map(|(at, bytes)| device(at, bytes)).collect(),
             Work::Event(_) => Ok(Vec::new()),
         }
@@ -392,7 +392,7 @@ impl Context {
     pub fn give(&mut self, stream: u64, work: Work) -> Outcome<()> {
         let uses = self.uses(&work)?;
         if let Work::Launch { code, arguments, .. } = &work {
-            code.check_arguments(arguments)?;
+            arguments.are_aligned(code)?;
         }
         if let Some(recording) = &mut self.stream(stream)?.recording {
             if matches!(work, Work::Event(_)) {
@@ -413,7 +413,7 @@ impl Context {
         }
         // Now: who waits may be another thread.
         if let Work::Launch { code, .. } = &work
-            && let Code::Tiles(program) = &**code
+            && let Does::Tiles(program) = &code.does
         {
             crate::calls::count_tiles(program.grid.tile.0);
         }
@@ -518,74 +518,11 @@ impl Context {
                 let copy = self.pools.0[from.pool][from.offset..from.offset + bytes].to_vec();
                 self.pools.0[to.pool][to.offset..to.offset + bytes].copy_from_slice(&copy);
             }
-            Work::Launch { code, groups, arguments, maps } => {
-                self.launch(code, *groups, (arguments, maps))?
-            }
+            Work::Launch { code, groups, arguments } => self.launch(code, *groups, arguments)?,
             Work::Multiply(product) => self.multiply(product)?,
             Work::Event(event) => {
                 if let Some(Thing::Event { passed, .. }) = self.things.get_mut(event) {
                     *passed = Some(self.clock);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs code on its interpreter: uniforms, buffers and, where it can fail, the fault record behind them.
-    fn launch(
-        &mut self,
-        code: &Code,
-        groups: i64,
-        (arguments, maps): (&[u64], &[tensor_maps::Words]),
-    ) -> Outcome<()> {
-        let gone = |r: Rejected| Rejected { code: code::ILLEGAL_ADDRESS, ..r };
-        let count = code.uniforms();
-        let words = count + usize::from(code.can_fail());
-        let (_, u) = self.range(arguments[0], 4 * words).map_err(gone)?;
-        let pool = &self.pools.0[u.pool];
-        let word = |i: usize| {
-            let at = u.offset + 4 * i;
-            pool.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, i32::from_le_bytes)
-        };
-        let uniforms: Vec<i32> = (0..count).map(word).collect();
-        let step = if code.can_fail() { word(count) } else { 0 };
-        let mut bindings = Vec::new();
-        for (decl, &at) in code.buffers().iter().zip(&arguments[1..]) {
-            let mut binding = self.range(at, 1).map_err(gone)?.1;
-            // What is bound for words has whole words.
-            if decl.access == Access::Atomic {
-                binding.len -= binding.len % 4;
-            }
-            bindings.push(binding);
-        }
-        let wrong = |why: String| Rejected { code: code::ILLEGAL_ADDRESS, why };
-        let kernel = match code {
-            Code::Kernel(kernel) => kernel,
-            Code::Tiles(program) => {
-                for (decl, given) in program.maps().iter().zip(maps) {
-                    let map = decl.bound(program, &uniforms).map_err(|e| wrong(e.to_string()))?;
-                    if *given != tensor_maps::expected(&map, arguments[1 + map.buffer]) {
-                        return Err(wrong(format!("a tensor map of something else than {map:?}")));
-                    }
-                }
-                let (grid, pools) = (groups.unsigned_abs(), &mut self.pools);
-                let ran = rlx_tile::interp::run_in(program, grid, &uniforms, pools, &bindings);
-                ran.map_err(|e| wrong(e.to_string()))?;
-                self.move_lanes(code, &bindings);
-                return Ok(());
-            }
-        };
-        let fault = dispatch(kernel, groups, &uniforms, &bindings, &mut self.pools);
-        let fault = fault.map_err(|e| wrong(e.to_string()))?;
-        self.move_lanes(code, &bindings);
-        if let (Some(fault), Some(&record)) = (fault, arguments.last().filter(|_| code.can_fail())) {
-            let (_, record) = self.range(record, 16).map_err(gone)?;
-            let record = &mut self.pools.0[record.pool][record.offset..record.offset + 16];
-            let first = record[..4] == [0; 4];
-            record[0] = 1;
-            if first {
-                for (at, value) in [(4, step as u32), (8, fault.code), (12, fault.value as u32)] {
-                    record[at..at + 4].copy_from_slice(&value.to_le_bytes());
                 }
             }
         }

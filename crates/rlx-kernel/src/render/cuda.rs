@@ -6,7 +6,7 @@ use std::fmt::Write;
 use rlx_ir::{DType, Result};
 
 use super::c::{self, Flavour, comment, element};
-use super::{c_wide, reject};
+use super::{Parameters, c_wide, reject};
 use crate::ir::{Access, Const, Kernel, Ty};
 
 const TYPES: &str = "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
@@ -80,6 +80,17 @@ fn prelude(conversions: &str, rounded: &str) -> String {
     format!("{TYPES}{conversions}{}", c::brain(FUNCTION, ("__uint_as_float", "__float_as_uint"), rounded))
 }
 
+/// The declaration of the type that uniforms have in CUDA C and HIP C, and the parameter that they are: `u[i]` is one of them. Passed by value, they are
+/// operands of instructions, in memory for constants that the launch fills; otherwise each is loaded.
+pub fn cuda_uniforms(of: Parameters) -> (String, &'static str) {
+    if !of.by_value() {
+        return (String::new(), "const int* __restrict__ u");
+    }
+    let words = of.uniform_bytes() / 4;
+    let at = format!("{FUNCTION} int operator[](int i) const {{ return of[i]; }}");
+    (format!("struct Uniforms {{ int of[{words}]; {at} }};\n"), "const Uniforms u")
+}
+
 /// The statements of a kernel in CUDA C with its variables declared before, for code that has its buffers as `b0`, … and its uniforms as `u`. The
 /// first `given` variables are declared and set by that code.
 ///
@@ -97,10 +108,11 @@ pub fn cuda_element(dtype: DType) -> Option<&'static str> {
 /// A kernel with these conversions of half precision; what is said of how many workgroups run at once stands behind the number of its invocations.
 fn write(kernel: &Kernel, entry: &str, prelude: &str, workgroups: &str) -> Result<String> {
     let wide = c_wide::prelude(kernel, FUNCTION, "");
-    let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), prelude);
+    let (declared, uniforms) = cuda_uniforms(Parameters::of(kernel));
+    let mut out = format!("// {}\n{prelude}{wide}{declared}", comment(&kernel.name));
     let _ = write!(
         out,
-        "extern \"C\" __global__ void __launch_bounds__({}{workgroups}) {entry}(const int* __restrict__ u",
+        "extern \"C\" __global__ void __launch_bounds__({}{workgroups}) {entry}({uniforms}",
         kernel.workgroup
     );
     for (i, b) in kernel.buffers.iter().enumerate() {

@@ -4,8 +4,8 @@
 //! stores are written. CUDA C, HIP C and the Metal Shading Language are one `Dialect` of several flavours (`c.rs`). Renderers reject what their language lacks: run [`crate::emulate`] first.
 //!
 //! **Bindings.** Binding 0 (CUDA: the first argument; Metal: `buffer(0)`) is the array of uniforms, `i32` each, in the order of
-//! [`crate::Launch::uniforms`], behind them the *step number* that a fault reports; see [`uniform_bytes`]. The kernel's
-//! buffers follow in order, then, for kernels that can fail ([`crate::Kernel::can_fail`]), the fault buffer.
+//! [`crate::Launch::uniforms`], behind them the *step number* that a fault reports; see [`uniform_bytes`]. CUDA C and HIP C have it as a
+//! parameter by value, unless it is too large ([`Parameters::by_value`]). The kernel's buffers follow in order, then, for kernels that can fail ([`crate::Kernel::can_fail`]), the fault buffer.
 //!
 //! **Faults.** The fault buffer is four `u32` words, zero before the run: how many faults there were, and of the
 //! first the step number, the axis, and the offending value (an `i32`).
@@ -17,7 +17,7 @@ mod msl;
 mod wgsl;
 mod wgsl_wide;
 
-pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
+pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, cuda_uniforms, hip, hip_prelude};
 pub use msl::{msl, msl_body, msl_element, msl_prelude};
 pub use wgsl::{WgslOptions, wgsl, wgsl_body, wgsl_prelude};
 
@@ -37,6 +37,41 @@ pub fn uniform_bytes(values: &[i32], step: u32) -> Vec<u8> {
     bytes.extend(step.to_le_bytes());
     bytes.resize(bytes.len().next_multiple_of(16), 0);
     bytes
+}
+
+/// The most bytes of parameters of code in CUDA C and HIP C. Every version of CUDA takes so many, 12.1 and later ones 32,764 for Volta and what is newer;
+/// HIP does not document a limit and is given no more.
+const MOST_PARAMETER_BYTES: u64 = 4096;
+
+/// How many parameters of each kind code has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// Uniforms, without the step number.
+    pub uniforms: usize,
+    /// Buffers, and the fault record where it can fail.
+    pub pointers: usize,
+    /// Tensor maps, of 128 bytes.
+    pub maps: usize,
+}
+
+impl Parameters {
+    /// Those of a kernel.
+    pub fn of(kernel: &Kernel) -> Parameters {
+        let pointers = kernel.buffers.len() + usize::from(kernel.can_fail());
+        Parameters { uniforms: kernel.uniforms.len(), pointers, maps: 0 }
+    }
+
+    /// The bytes that [`uniform_bytes`] gives.
+    pub fn uniform_bytes(self) -> u64 {
+        4 * (self.uniforms as u64 + 1).next_multiple_of(4)
+    }
+
+    /// Whether its uniforms are a parameter by value in CUDA C and HIP C, and not a pointer to them: there may be too many.
+    pub fn by_value(self) -> bool {
+        // Maps begin at multiples of 64.
+        let maps = if self.maps > 0 { 64 + 128 * self.maps as u64 } else { 0 };
+        self.uniform_bytes() + maps + 8 * self.pointers as u64 <= MOST_PARAMETER_BYTES
+    }
 }
 
 /// How a language writes what kernels are made of.

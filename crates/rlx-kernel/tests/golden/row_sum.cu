@@ -11,7 +11,8 @@ __device__ __forceinline__ u16 to_brain(float f) {
   u32 b = __float_as_uint(f);
   return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
-extern "C" __global__ void __launch_bounds__(64) row_sum(const int* __restrict__ u,
+struct Uniforms { int of[8]; __device__ __forceinline__ int operator[](int i) const { return of[i]; } };
+extern "C" __global__ void __launch_bounds__(64) row_sum(const Uniforms u,
     const float* __restrict__ b0 /* x0 */,
     float* __restrict__ b1 /* y0 */) {
   __shared__ float s0[64];

@@ -63,8 +63,9 @@ static bool together(int n) {
   }
 }
 
-// Argument number `i` of `count` of a kernel: memory, but where a language also has arguments that say which invocation runs.
-template <class T> struct Argument { static T of(void** a, size_t i, size_t count) { return (T)a[i]; } };
+// Argument number `i` of `count` of a kernel: memory, or what is there by value; but where a language also has arguments that say which invocation runs.
+template <class T> struct Argument { static T of(void** a, size_t i, size_t count) { return *(T*)a[i]; } };
+template <class T> struct Argument<T*> { static T* of(void** a, size_t i, size_t count) { return (T*)a[i]; } };
 template <class... P, size_t... I> static void call(void (*f)(P...), void** a, std::index_sequence<I...>) {
   f(Argument<P>::of(a, I, sizeof...(P))...);
 }
@@ -88,6 +89,8 @@ static int serve(const Entry* entries) {
     for (auto& g : groups) g = read();
     std::vector<int32_t> uniforms(read());
     for (auto& u : uniforms) u = (int32_t)read();
+    // Filled up as a launch fills them up.
+    uniforms.resize((uniforms.size() + 3) / 4 * 4);
     std::vector<std::vector<char>> memory(read());
     for (auto& m : memory) {
       m.resize(read());

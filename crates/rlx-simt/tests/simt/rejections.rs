@@ -1,6 +1,6 @@
 //! What the fake driver rejects, for both vendors: so that a test that passes on it says something.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
 use rlx_ir::DType;
@@ -38,20 +38,31 @@ const NOT_FOUND: c_int = 500;
 const ILLEGAL_ADDRESS: c_int = 700;
 const OUT_OF_RESOURCES: c_int = 701;
 
-/// Doubles `u[0]` elements.
-const KERNEL: &CStr = c"extern \"C\" __global__ void __launch_bounds__(64) twice(const int* __restrict__ u,
+/// The first parameter of kernels whose uniforms are in memory, and of those that have four of them by value, with what declares its type.
+const IN_MEMORY: (&str, &str) = ("", "int* __restrict__");
+const BY_VALUE: (&str, &str) = (
+    "struct Uniforms { int of[4]; __device__ __forceinline__ int operator[](int i) const { return of[i]; } };\n",
+    "Uniforms",
+);
+
+/// A kernel that doubles `u[0]` elements.
+fn twice((declared, parameter): (&str, &str)) -> String {
+    format!(
+        "{declared}extern \"C\" __global__ void __launch_bounds__(64) twice(const {parameter} u,
     const float* __restrict__ b0 /* x */,
-    float* __restrict__ b1 /* y */) {
+    float* __restrict__ b1 /* y */) {{
   const int v0 = u[0];
   const int v1 = (int)threadIdx.x;
   const bool v2 = (v1 < v0);
-  if (v2) {
+  if (v2) {{
     const float v3 = b0[v1];
     const float v4 = (v3 + v3);
     b1[v1] = v4;
-  }
+  }}
+}}
+"
+    )
 }
-";
 
 impl Driver {
     pub fn both() -> [Driver; 2] {
@@ -134,7 +145,8 @@ impl Driver {
     }
 
     /// The code object of a source.
-    fn compile(&self, source: &CStr) -> Result<Vec<u8>, String> {
+    fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+        let source = CString::new(source).unwrap();
         let (mut program, mut bytes) = (null_mut(), 0usize);
         type Names = *const *const c_char;
         let done = call!(self, b"nvrtcCreateProgram", b"hiprtcCreateProgram",
@@ -192,7 +204,11 @@ impl Driver {
     }
 
     fn twice(&self) -> Handle {
-        let (done, module) = self.load(&self.compile(KERNEL).unwrap());
+        self.twice_of(IN_MEMORY)
+    }
+
+    fn twice_of(&self, uniforms: (&str, &str)) -> Handle {
+        let (done, module) = self.load(&self.compile(&twice(uniforms)).unwrap());
         assert_eq!(done, 0);
         let (done, function) = self.function(module, c"twice");
         assert_eq!(done, 0);
@@ -234,16 +250,19 @@ fn a_kernel_runs_and_what_is_read_before_waiting_is_not_there() {
     for d in Driver::both() {
         d.enter(0);
         let (stream, x, y, u, host) = (d.stream(), d.allocate(8), d.allocate(8), d.allocate(16), d.pin(8));
+        let (z, second) = (d.allocate(8), d.pin(8));
         let values: Vec<u8> = [1.5f32, -4.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         assert_eq!(d.to_device(x, values.as_ptr().cast(), 8, stream), 0);
         let uniforms = [2i32, 0, 0, 0];
         assert_eq!(d.to_device(u, uniforms.as_ptr().cast(), 16, stream), 0);
         assert_eq!(d.launch(d.twice(), 64, &[u, x, y], stream), 0);
+        assert_eq!(d.launch(d.twice_of(BY_VALUE), 64, &[2, 0, x, z], stream), 0);
         assert_eq!(d.to_host(host, y, 8, stream), 0);
+        assert_eq!(d.to_host(second, z, 8, stream), 0);
         assert_eq!(bytes(host, 8), [0xA5; 8], "the copy is not done before someone waits for it");
         assert_eq!(d.wait(stream), 0);
         let want: Vec<u8> = [3.0f32, -8.0].iter().flat_map(|v| v.to_le_bytes()).collect();
-        assert_eq!(bytes(host, 8), want);
+        assert_eq!([bytes(host, 8), bytes(second, 8)], [want.clone(), want]);
     }
 }
 
@@ -255,30 +274,39 @@ fn arguments_of_another_size_and_blocks_of_another_shape() {
         assert_eq!(d.launch(function, 64, &[x, x], stream), INVALID_VALUE, "an argument too few");
         assert_eq!(d.launch(function, 64, &[x, x, x, x], stream), INVALID_VALUE, "an argument too many");
         assert_eq!(d.launch(function, 32, &[x, x, x], stream), OUT_OF_RESOURCES);
+        let by_value = d.twice_of(BY_VALUE);
+        assert_eq!(d.launch(by_value, 64, &[x, x, x], stream), INVALID_VALUE, "an address for uniforms");
+        assert_eq!(d.launch(by_value, 64, &[1, 0, 0, x, x], stream), INVALID_VALUE, "uniforms too many");
+        assert_eq!(d.launch(by_value, 64, &[1, 0, x, x], stream), 0);
+        assert_eq!(d.wait(stream), 0);
     }
 }
 
-/// The code object of a tile program whose tiles are larger than what a kernel may declare; how many threads and bytes of workgroup memory it has.
-fn large_program() -> (Vec<u8>, (c_uint, c_uint)) {
+/// The code object of a tile program whose tiles are larger than what a kernel may declare; how many threads and bytes of workgroup memory it has, and how
+/// many words its uniforms are.
+fn large_program() -> (Vec<u8>, (c_uint, c_uint), usize) {
     let tiling = large_tilings(Arch::Sm80)[0];
     let program = matmul(Arch::Sm80, &Matmul::new(DType::F16), &tiling).unwrap();
     let source = rlx_tile::render::source(&program, "k").unwrap();
     let size = (source.len() as u64).to_le_bytes();
     let image = [b"RLXFAKE1", &size[..], source.as_bytes()].concat();
-    (image, (program.workgroup(), program.dynamic_bytes() as c_uint))
+    let words = program.parameters().uniform_bytes() as usize / 8;
+    (image, (program.workgroup(), program.dynamic_bytes() as c_uint), words)
 }
 
 #[test]
 fn workgroup_memory_that_was_not_allowed_or_not_given() {
     let [d, _] = Driver::both();
     d.enter(0);
-    let (image, shape) = large_program();
+    let (image, shape, words) = large_program();
     assert!(shape.1 > 48 << 10);
     let (stream, x, (done, module)) = (d.stream(), d.allocate(256), d.load(&image));
     let (found, function) = d.function(module, c"k");
     assert_eq!((done, found), (0, 0));
     let allow = |number: c_int, bytes: c_uint| call!(d, b"cuFuncSetAttribute", b"-", (Handle, c_int, c_int) function, number, bytes as c_int);
-    let launch = |bytes| d.launch_with(function, (shape.0, bytes), &[x, x, x, x], stream);
+    // Of no rows, no columns and no depth.
+    let arguments = [vec![0; words], vec![x; 3]].concat();
+    let launch = |bytes| d.launch_with(function, (shape.0, bytes), &arguments, stream);
     assert_eq!(launch(shape.1), INVALID_VALUE, "nothing above 48 KiB is allowed yet");
     assert_eq!(allow(8, shape.1 - 1), 0);
     assert_eq!(launch(shape.1), INVALID_VALUE, "less is allowed");
@@ -287,7 +315,6 @@ fn workgroup_memory_that_was_not_allowed_or_not_given() {
     assert_eq!(allow(8, shape.1), 0);
     assert_eq!([0, shape.1 - 1, shape.1 + 1].map(launch), [INVALID_VALUE; 3], "another size is given");
     assert_eq!(launch(shape.1), 0);
-    // Its uniforms are negative, so there is nothing to do.
     assert_eq!(d.wait(stream), 0);
 }
 
@@ -344,17 +371,27 @@ fn a_kernel_that_leaves_its_buffer_takes_the_context_with_it() {
 fn unknown_symbols_and_images_and_sources() {
     for d in Driver::both() {
         d.enter(0);
-        let image = d.compile(KERNEL).unwrap();
+        let image = d.compile(&twice(IN_MEMORY)).unwrap();
         let (_, module) = d.load(&image);
         assert_eq!(d.function(module, c"thrice").0, NOT_FOUND);
         assert_eq!(d.load(&[0; 64]).0, INVALID_IMAGE);
-        let wrong = c"extern \"C\" __global__ void __launch_bounds__(64) k(const int* __restrict__ u) {
+        let wrong = "extern \"C\" __global__ void __launch_bounds__(64) k(const int* __restrict__ u) {
   const int v0 = u[0];
   const float v1 = sinn(v0);
 }
 ";
         let log = d.compile(wrong).unwrap_err();
         assert!(log.contains("line 3") && log.contains("sinn"), "{log}");
+        // The type of uniforms: not declared, not used, not as it is written, with too little room.
+        for (text, why) in [
+            (twice(("", "Uniforms")), "not declared"),
+            (twice((BY_VALUE.0, IN_MEMORY.1)), "not used"),
+            (twice(BY_VALUE).replace("of[i]", "of[0]"), "declares no uniforms"),
+            (twice(BY_VALUE).replace("u[0]", "u[4]"), "room for 4 uniforms"),
+        ] {
+            let log = d.compile(&text).unwrap_err();
+            assert!(log.contains(why), "{log}");
+        }
     }
 }
 

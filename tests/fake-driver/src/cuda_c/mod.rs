@@ -24,6 +24,22 @@ pub type Compiled<T> = Result<T, String>;
 pub struct Function {
     pub name: String,
     pub kernel: Kernel,
+    /// Whether its uniforms are a parameter by value.
+    pub by_value: bool,
+}
+
+/// How many uniforms the type has that a source declares for them; `None` where it declares none.
+///
+/// # Errors
+/// A declaration that is not understood.
+pub fn uniforms(source: &str) -> Compiled<Option<usize>> {
+    const REST: &str = "]; __device__ __forceinline__ int operator[](int i) const { return of[i]; } };";
+    let Some(line) = source.lines().find(|line| line.starts_with("struct Uniforms ")) else {
+        return Ok(None);
+    };
+    let count = line.strip_prefix("struct Uniforms { int of[").and_then(|l| l.strip_suffix(REST));
+    let count = count.and_then(|count| count.parse().ok());
+    count.map(Some).ok_or_else(|| format!("{line:?} declares no uniforms"))
 }
 
 /// Compiles the kernel of a source.

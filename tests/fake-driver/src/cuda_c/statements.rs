@@ -25,7 +25,7 @@ impl Parser<'_> {
         let name = self.name()?.to_owned();
         self.kernel.name.clone_from(&name);
         self.expect("(")?;
-        self.parameters()?;
+        let by_value = self.parameters()?;
         self.expect("{")?;
         self.block()?;
         if let Some(more) = self.peek() {
@@ -33,15 +33,18 @@ impl Parser<'_> {
         }
         let body = self.blocks.pop().unwrap_or_default();
         self.kernel.body = std::mem::take(&mut self.constants).into_iter().chain(body).collect();
-        Ok(Function { name, kernel: self.kernel.clone() })
+        Ok(Function { name, kernel: self.kernel.clone(), by_value })
     }
 
-    pub(super) fn parameters(&mut self) -> Compiled<()> {
-        for word in ["const", "int"] {
-            self.expect_name(word)?;
+    /// The parameters, and whether uniforms are one by value.
+    pub(super) fn parameters(&mut self) -> Compiled<bool> {
+        self.expect_name("const")?;
+        let by_value = self.take_name("Uniforms");
+        if !by_value {
+            self.expect_name("int")?;
+            self.expect("*")?;
+            self.expect_name("__restrict__")?;
         }
-        self.expect("*")?;
-        self.expect_name("__restrict__")?;
         self.expect_name("u")?;
         while self.take(",") {
             let read = self.take_name("const");
@@ -70,7 +73,8 @@ impl Parser<'_> {
             };
             self.kernel.buffers.push(BufferDecl { name, dtype, access });
         }
-        self.expect(")")
+        self.expect(")")?;
+        Ok(by_value)
     }
 
     /// Whether these tokens stand before a name somewhere.

@@ -4,7 +4,7 @@ use rlx_kernel::interp::Binding;
 use rlx_kernel::ir::Access;
 
 use super::Context;
-use crate::loaded::Code;
+use crate::loaded::{Code, Does};
 
 /// What stands for the names of kernels with workgroup memory.
 const SHARED: &str = "shared";
@@ -18,9 +18,9 @@ impl Context {
     /// Moves a little of what was written, if this code is computed wrongly.
     pub(super) fn move_lanes(&mut self, code: &Code, bindings: &[Binding]) {
         let Some(names) = &self.spoilt else { return };
-        let is_wrong = match code {
-            Code::Tiles(program) => program.name.starts_with(names),
-            Code::Kernel(kernel) => names == SHARED && kernel.shared_bytes() > 0,
+        let is_wrong = match &code.does {
+            Does::Tiles(program) => program.name.starts_with(names),
+            Does::Kernel(kernel) => names == SHARED && kernel.shared_bytes() > 0,
         };
         let written = code.buffers().iter().zip(bindings).filter(|(decl, _)| decl.access != Access::Read);
         for (_, at) in written.filter(|_| is_wrong) {
