@@ -250,7 +250,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
         steps: impl Iterator<Item = &'s Step<Arc<Kernel<G>>>> + Clone,
         like: Option<&Sequence<G>>,
     ) -> Result<Sequence<G>> {
-        Sequence::new(&self.gpu, self.target.limits.max_groups, steps, like)
+        Sequence::new(&self.gpu, &self.target, steps, like)
     }
 
     fn bind(

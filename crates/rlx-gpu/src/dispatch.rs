@@ -344,6 +344,8 @@ pub struct BoundLimits {
     pub most_bytes: u64,
     /// The most workgroups along one dimension.
     pub max_groups: u32,
+    /// The most elements of a buffer.
+    pub max_elements: usize,
 }
 
 /// Steps bound to the same dimensions: the uniforms of all their dispatches, one behind the other, and their workgroups.
@@ -418,10 +420,18 @@ impl<C> Bound<C> {
     /// Puts numbers into a step.
     ///
     /// # Errors
-    /// Views that leave their buffers, sizes above what kernels count to, or more workgroups than the device dispatches.
+    /// Views that leave their buffers, buffers or sizes above what kernels count to, or more workgroups than the device dispatches.
     pub fn bind(&mut self, at: usize, values: &Values<'_>) -> Result<()> {
         let step = &self.steps[at];
-        step.views.iter().try_for_each(|view| view.holds(values))?;
+        for view in &step.views {
+            view.holds(values)?;
+            let elements = values.get(view.elements());
+            if usize::try_from(elements).is_ok_and(|n| n > self.limits.max_elements) {
+                let most = self.limits.max_elements;
+                let message = format!("a value of {elements} elements, the device counts to {most}");
+                return Err(Error::new(ErrorKind::OutOfMemory, message));
+            }
+        }
         let idle = step.is_idle(values);
         let matmul = step.matmul.as_ref().filter(|_| !idle);
         self.matmuls[at] = matmul.and_then(|matmul| matmul.bind(values));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rlx_backend::executor::Step;
 use rlx_ir::Result;
+use rlx_kernel::KernelTarget;
 
 use crate::api::{Back, Bindings, GpuApi, Submission, Times, Usage, placed};
 use crate::device::Kernel;
@@ -37,12 +38,17 @@ impl<G: GpuApi> Sequence<G> {
     /// More uniforms than the device takes, or memory that cannot be had.
     pub(crate) fn new<'s>(
         gpu: &G,
-        max_groups: u32,
+        target: &KernelTarget,
         steps: impl Iterator<Item = &'s Step<Arc<Kernel<G>>>>,
         like: Option<&Sequence<G>>,
     ) -> Result<Self> {
         let of = gpu.limits();
-        let limits = BoundLimits { align: of.uniform_align, most_bytes: of.most_uniforms, max_groups };
+        let limits = BoundLimits {
+            align: of.uniform_align,
+            most_bytes: of.most_uniforms,
+            max_groups: target.limits.max_groups,
+            max_elements: target.pool.max_elements,
+        };
         let bound = Bound::new(steps, limits, like.map(|like| &like.bound));
         let bound = bound.map_err(|e| e.with_device(gpu.name()))?;
         let by_value: Vec<bool> = bound.dispatches().map(|d| gpu.by_value(d.parameters())).collect();

@@ -34,8 +34,15 @@ pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> R
     for &range in &module.live_ranges {
         let buffer = &module.buffers[range.buffer.index()];
         let bytes = round_up(buffer_bytes(buffer.elements, buffer.dtype, bounds)?.max(1), align)?;
+        let elements = most_elements(buffer.elements, bounds)?;
+        if elements > spec.max_elements as u64 {
+            let what = format!("a value of {elements} elements, the device counts to {}", spec.max_elements);
+            return Err(too_large(module, range, what));
+        }
         if bytes > spec.max_bytes.min(spec.max_buffer_bytes) {
-            return Err(too_large(module, range, bytes, spec));
+            let limit = spec.max_bytes.min(spec.max_buffer_bytes);
+            let what = format!("a value of {bytes} bytes, the device takes {limit} at once");
+            return Err(too_large(module, range, what));
         }
         total = total.checked_add(bytes).filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
             let message = "the values of one run are larger than memory can be";
@@ -195,9 +202,7 @@ impl Rules {
     }
 }
 
-fn too_large(module: &LirModule, range: LiveRange, bytes: usize, spec: PoolSpec) -> Error {
-    let limit = spec.max_bytes.min(spec.max_buffer_bytes);
-    let message = format!("a value of {bytes} bytes, the device takes {limit} at once");
+fn too_large(module: &LirModule, range: LiveRange, message: String) -> Error {
     let error = Error::new(ErrorKind::OutOfMemory, message).with_hint("use smaller dimensions or batch");
     let writer = module.steps.get(range.first);
     writer.map_or(error.clone(), |step| module.graph.locate(step.node, error))
@@ -237,15 +242,22 @@ fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
 /// # Errors
 /// [`ErrorKind::Dimension`] when a symbol has no bound, [`ErrorKind::OutOfMemory`] when the size overflows.
 pub fn buffer_bytes(elements: Extent, dtype: rlx_ir::DType, bounds: &DimBinding) -> Result<usize> {
+    let n = most_elements(elements, bounds)?;
+    let bytes = usize::try_from(n).ok().filter(|_| n < i64::MAX as u64).and_then(|n| dtype.storage_bytes(n));
+    bytes.ok_or_else(|| {
+        Error::new(ErrorKind::OutOfMemory, format!("a buffer of {n} {dtype} elements is too large"))
+    })
+}
+
+/// The most that a number of elements can be for symbols up to these bounds.
+fn most_elements(elements: Extent, bounds: &DimBinding) -> Result<u64> {
     let bound = |s: u32| bounds.get(s).and_then(|v| i64::try_from(v).ok());
     if let Some(open) = elements.symbols().into_iter().find(|&s| bound(s).is_none()) {
         let message = format!("{elements} elements: {} has no bound", sym::name(open));
         return Err(Error::new(ErrorKind::Dimension, message));
     }
-    let n = elements.range(&|s| SymRange::new(0, bound(s).unwrap_or(i64::MAX))).max.max(0);
-    usize::try_from(n).ok().filter(|_| n < i64::MAX).and_then(|n| dtype.storage_bytes(n)).ok_or_else(|| {
-        Error::new(ErrorKind::OutOfMemory, format!("a buffer of {n} {dtype} elements is too large"))
-    })
+    let n = elements.range(&|s| SymRange::new(0, bound(s).unwrap_or(i64::MAX))).max;
+    Ok(u64::try_from(n).unwrap_or(0))
 }
 
 fn round_up(bytes: usize, align: usize) -> Result<usize> {

@@ -48,6 +48,8 @@ pub struct PoolSpec {
     pub max_bytes: usize,
     /// The most bytes of a buffer: what a step can be bound to at once.
     pub max_buffer_bytes: usize,
+    /// The most elements of a buffer: what kernels count to.
+    pub max_elements: usize,
     /// Alignment of every buffer in a pool, in bytes; a power of two.
     pub align: usize,
     /// Whether one step may not read and write parts of the same pool. wgpu forbids that a dispatch uses
@@ -66,6 +68,7 @@ impl Default for PoolSpec {
         PoolSpec {
             max_bytes: usize::MAX,
             max_buffer_bytes: usize::MAX,
+            max_elements: usize::MAX,
             align: 64,
             exclusive_usage: false,
             max_bindings: usize::MAX,

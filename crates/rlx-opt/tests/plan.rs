@@ -178,6 +178,13 @@ fn a_full_pool_leads_to_another_and_a_value_above_the_limits_is_out_of_memory() 
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().contains("1024 bytes") && error.node().is_some(), "{error}");
     }
+    let plan = |max_elements| {
+        plan_memory(&lir, &DimBinding::new(), PoolSpec { max_elements, ..PoolSpec::default() })
+    };
+    assert!(plan(256).is_ok());
+    let error = plan(255).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("256 elements") && error.node().is_some(), "{error}");
 }
 
 #[test]

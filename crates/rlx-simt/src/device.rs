@@ -14,8 +14,9 @@ use crate::gpu::{Gpu, Options, Which};
 use crate::kernels::Image;
 use crate::runs::{Link, Pages};
 
-/// Kernels count elements with 32 bits, so no buffer may be larger.
-const MOST_BYTES: usize = i32::MAX as usize & !0xff;
+/// Kernels count the elements of each buffer with 32 bits, from where it begins, which is an address of 64 bits. Invocations of the last workgroup, which have
+/// nothing to do, count beyond the end: at most 1,024 of them, with at most 64 elements each.
+const MOST_ELEMENTS: usize = i32::MAX as usize & !0xffff;
 
 /// Uniforms are read as integers of 32 bits; lines of the cache are this long.
 const UNIFORM_ALIGN: u64 = 128;
@@ -61,7 +62,7 @@ impl GpuApi for Gpu {
             max_groups: if which.device == Device::Rocm { 1 << 21 } else { full.limits.max_groups },
             ..full.limits
         };
-        let pool = PoolSpec { max_buffer_bytes: MOST_BYTES, ..full.pool };
+        let pool = PoolSpec { max_elements: MOST_ELEMENTS, ..full.pool };
         KernelTarget { limits, pool, ..full }
     }
 

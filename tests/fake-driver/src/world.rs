@@ -53,6 +53,8 @@ const MEMORY: usize = 4 << 30;
 const FIRST_ADDRESS: u64 = 0x7a00_0000_0000;
 /// What memory holds that nobody wrote.
 const POISON: u8 = 0xA5;
+/// Larger allocations hold zeros instead, which the host has memory for only where something is written.
+const MOST_POISONED: usize = 256 << 20;
 
 /// A piece of work.
 #[derive(Debug, Clone)]
@@ -202,7 +204,7 @@ impl World {
             context.pools.0.push(Vec::new());
             context.pools.0.len() - 1
         });
-        context.pools.0[pool] = vec![POISON; bytes];
+        context.pools.0[pool] = vec![if bytes > MOST_POISONED { 0 } else { POISON }; bytes];
         context.memory.insert(at, Allocation { bytes, pool });
         // Room between allocations, so that what runs out of one is in none.
         self.next_address += (bytes as u64).next_multiple_of(1 << 16) + (1 << 16);

@@ -16,6 +16,7 @@ mod graphs;
 mod handles;
 mod headers;
 mod hostile;
+mod large;
 mod missing;
 mod models;
 mod pages;
