@@ -1,5 +1,5 @@
 //! What is chosen by measurement, and kept: the AOT cache "keeps what costs time: plan, packed weights, generated kernels,
-//! tuning", and "the same bits, whichever thread count, clone or tuning". By public names only.
+//! tuning", and "the same bits, whichever thread count, clone or tuning", but for orders of sums that fast numerics let a device choose. By public names only.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,10 +14,11 @@ use rlx_ir::{
 };
 use rlx_opt::Target;
 use rlx_runtime::backend::{Backend, CompileCache, ExecutableGraph, InputSource, MemoryInfo, TuningKey};
-use rlx_runtime::tuning::Found;
+
+use rlx_runtime::tuning::{BitClass, Found};
 use rlx_runtime::{
-    AotCache, Artefact, CompileOptions, CompiledGraph, Device, Dim, NewArtefact, Session, Tune, TunedStep,
-    backend_for,
+    AotCache, Artefact, CompileOptions, CompiledGraph, Device, Dim, NewArtefact, Numerics, Session, Tune,
+    TunedStep, backend_for,
 };
 
 /// The CPU with several variants to multiply matrices, of which some are no good, and some for open dimensions only.
@@ -27,7 +28,7 @@ struct Variants(&'static [&'static str]);
 struct Dawdling {
     exec: Box<dyn ExecutableGraph>,
     wait: Duration,
-    wrong: bool,
+    flips: Option<(usize, u8)>,
     outputs: Vec<Vec<u8>>,
 }
 
@@ -52,16 +53,27 @@ impl Backend for Variants {
         self.compile_cached(lir, options, &CompileCache::default())
     }
 
-    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
+    fn tuning_key(
+        &self,
+        lir: &LirModule,
+        step: &Step,
+        options: &CompileOptions,
+    ) -> Result<Option<TuningKey>> {
         let is_product = matches!(&step.kind, StepKind::Op(op) if *op == Op::MatMul);
-        let fixed = step.symbols().is_empty();
-        let variants =
-            self.0.iter().filter(|w| !(fixed && w.starts_with("open"))).map(|w| w.to_string()).collect();
-        // `name@time` predicts a time.
-        let time = |w: &&str| -> Option<u64> { w.split_once('@')?.1.parse().ok() };
+        let (fixed, fast) = (step.symbols().is_empty(), options.numerics == Numerics::Fast);
+        // `name/class` has other bits than those without a class.
+        let offered = |w: &&&str| !(fixed && w.starts_with("open")) && (fast || !w.contains('/'));
+        let (variants, classes): (Vec<&str>, Vec<&str>) =
+            { self.0.iter().filter(offered) }.map(|w| w.split_once('/').unwrap_or((w, "usual"))).unzip();
+        let variants = variants.into_iter().map(str::to_owned).collect();
+        // `name~time` predicts a time.
+        let time = |w: &&str| -> Option<u64> { w.split_once('~')?.1.parse().ok() };
         let predicted: Option<Vec<u64>> = self.0.iter().map(time).collect();
-        let key = is_product.then(|| TuningKey::of(lir, step, "", variants)).flatten();
-        Ok(key.map(|key| predicted.map_or(key.clone(), |times| key.with_predicted(times))))
+        let Some(key) = is_product.then(|| TuningKey::of(lir, step, "", variants)).flatten() else {
+            return Ok(None);
+        };
+        let key = predicted.map_or(key.clone(), |times| key.with_predicted(times));
+        Ok(Some(key.with_classes(classes.into_iter().map(BitClass::new).collect())))
     }
 
     fn compile_cached(
@@ -72,7 +84,7 @@ impl Backend for Variants {
     ) -> Result<Box<dyn ExecutableGraph>> {
         let mut variant = "none".to_string();
         for step in &lir.steps {
-            if let Some(key) = self.tuning_key(&lir, step)? {
+            if let Some(key) = self.tuning_key(&lir, step, options)? {
                 variant.clone_from(&key.variants[kept.tuning.variant(&key)]);
             }
         }
@@ -82,12 +94,18 @@ impl Backend for Variants {
                 std::thread::sleep(Duration::from_millis(100));
                 Duration::ZERO
             }
-            "slow" => Duration::from_millis(6),
+            "slow" | "slower" => Duration::from_millis(6),
             "fast" => Duration::from_millis(2),
             _ => Duration::ZERO,
         };
         let exec = cpu().compile(lir, options)?;
-        Ok(Box::new(Dawdling { exec, wait, wrong: variant == "wrong", outputs: Vec::new() }))
+        // A bit of the first number: its last one, or one that is worth more than rounding.
+        let flips = match variant.split('@').next() {
+            Some("wrong" | "near") => Some((0, 1)),
+            Some("far") => Some((2, 1)),
+            _ => None,
+        };
+        Ok(Box::new(Dawdling { exec, wait, flips, outputs: Vec::new() }))
     }
 }
 
@@ -105,8 +123,8 @@ impl ExecutableGraph for Dawdling {
         self.exec.run(inputs, dims)?;
         let outputs = 0..self.exec.lir().outputs.len();
         self.outputs = outputs.map(|i| self.exec.output(i).map(<[u8]>::to_vec)).collect::<Result<_>>()?;
-        if self.wrong {
-            self.outputs[0][0] ^= 1;
+        if let Some((byte, bit)) = self.flips {
+            self.outputs[0][byte] ^= bit;
         }
         Ok(())
     }
@@ -182,19 +200,69 @@ fn the_fastest_variant_of_the_same_bits_is_taken_and_kept() {
     });
 }
 
+/// x · y, neither of which is packed.
+fn product_of_inputs() -> Graph {
+    let mut g = Graph::new("product");
+    let x = g.input("x", Shape::new(&[5, 40], DType::F32));
+    let y = g.input("y", Shape::new(&[40, 3], DType::F32));
+    let z = g.mm(x, y);
+    g.set_outputs(vec![z]);
+    g
+}
+
+#[test]
+fn another_class_is_taken_if_it_is_as_near_to_the_oracle_and_under_fast_numerics_alone() {
+    with_cache("another_class_is_taken_if_it_is_as_near", || {
+        let compile = |session: &Session, numerics, tune| {
+            let options = options(tune).numerics(numerics);
+            session.try_compile_with(product_of_inputs(), &options).unwrap()
+        };
+        let far = session(&["slow", "far/sums"]);
+        assert_eq!(variants_of(compile(&far, Numerics::Fast, Tune::Measure).tuned_steps()), ["slow"]);
+        let near = session(&["slower", "near/sums", "slow"]);
+        let strict = compile(&near, Numerics::Strict, Tune::Measure);
+        assert!(strict.tuned_steps().iter().all(|step| step.other_class().is_none()));
+
+        // What was compiled before is not found by its key any more.
+        let cache = AotCache::new(empty_folder("classes-aot"));
+        let weights = WeightStore::new();
+        let found = |numerics| {
+            cache
+                .get_artefact("product", &["file"], &near, &options(Tune::Cached).numerics(numerics))
+                .is_some()
+        };
+        let put = |numerics| {
+            let mut compiled = compile(&near, numerics, Tune::Cached);
+            let options = options(Tune::Cached).numerics(numerics);
+            let new = NewArtefact { options, ..NewArtefact::new("product", &weights) };
+            cache.put_artefact("product", &["file"], &near, &mut compiled, new).unwrap();
+        };
+        [Numerics::Fast, Numerics::Strict].into_iter().for_each(put);
+        assert!(found(Numerics::Fast) && found(Numerics::Strict));
+        let fast = compile(&near, Numerics::Fast, Tune::Measure);
+        let [step] = fast.tuned_steps() else { panic!("{:?}", fast.tuned_steps()) };
+        assert_eq!((step.variant.as_str(), step.found), ("near@sums", Found::Now));
+        assert_eq!(step.other_class().map(|class| class.name().to_owned()).as_deref(), Some("sums"));
+        assert!(step.what.ends_with(", usually by usual"), "{step}");
+        assert!(!found(Numerics::Fast) && found(Numerics::Strict));
+        put(Numerics::Fast);
+        assert!(found(Numerics::Fast));
+    });
+}
+
 #[test]
 fn of_many_variants_the_default_and_those_of_least_predicted_time_are_measured() {
     const MANY: &[&str] = &[
-        "a@90", "b@20", "c@19", "d@18", "e@17", "f@16", "g@15", "h@14", "i@13", "j@12", "k@11", "l@10",
-        "m@9", "n@8", "o@7", "p@6", "q@5", "r@4", "s@3", "t@2",
+        "a~90", "b~20", "c~19", "d~18", "e~17", "f~16", "g~15", "h~14", "i~13", "j~12", "k~11", "l~10",
+        "m~9", "n~8", "o~7", "p~6", "q~5", "r~4", "s~3", "t~2",
     ];
     with_cache("of_many_variants_the_default_and_those_of_least_predicted_time_are_measured", || {
         let measured = compile(&session(MANY), Tune::Measure);
         let [key] = measured.tuned_steps() else { panic!("{:?}", measured.tuned_steps()) };
         let tried: Vec<&str> = key.times.iter().map(|(variant, _)| variant.as_str()).collect();
         let least: Vec<&str> = MANY[5..].iter().rev().copied().collect();
-        assert_eq!(tried, [&["a@90"][..], &least].concat());
-        assert_eq!((tried.len(), key.offered, key.default.as_str()), (16, 20, "a@90"));
+        assert_eq!(tried, [&["a~90"][..], &least].concat());
+        assert_eq!((tried.len(), key.offered, key.default.as_str()), (16, 20, "a~90"));
     });
 }
 

@@ -219,13 +219,18 @@ pub trait Backend: Send + Sync {
         self.compile(lir, options)
     }
 
-    /// The variants that the device has for a step of the module's run, where there are several that give the same bits;
-    /// [`Backend::compile_cached`] takes the one that [`CompileCache::tuning`] says.
+    /// The variants that the device has for a step of the module's run, where there are several; [`Backend::compile_cached`] takes the one that
+    /// [`CompileCache::tuning`] says. They give the same bits, but where the options allow others ([`rlx_opt::Numerics::Fast`]).
     ///
     /// # Errors
     /// As [`Backend::probe`].
-    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
-        let _ = (lir, step);
+    fn tuning_key(
+        &self,
+        lir: &LirModule,
+        step: &Step,
+        options: &CompileOptions,
+    ) -> Result<Option<TuningKey>> {
+        let _ = (lir, step, options);
         Ok(None)
     }
 

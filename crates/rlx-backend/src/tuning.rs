@@ -1,14 +1,17 @@
 //! Choosing between variants of a step by measurement.
 //!
-//! Where a device can do a step by several variants that give the same bits, which one is fastest depends on the machine:
-//! its caches, its driver. Such a step is a [`TuningKey`]: a text that says what is computed, and the names of the
-//! variants, first the one that is taken unmeasured. A [`Tuning`] is what was found: the variant by key. It changes times alone:
-//! with any tuning, or none, results have the same bits, and anyone who measures checks that.
+//! Where a device can do a step by several variants, which one is fastest depends on the machine: its caches, its driver. Such a step is
+//! a [`TuningKey`]: a text that says what is computed, and the names of the variants, first the one that is taken unmeasured. A [`Tuning`] is
+//! what was found: the variant by key.
+//!
+//! Variants of one [`BitClass`] give the same bits, and anyone who measures checks that. Under strict numerics all variants of a key are of one class,
+//! so tuning changes times alone. Under fast numerics a device may offer others as well, such as another number of parts of a sum, or its vendor's library; the name of such a
+//! variant ends with its class, so that a tuning says by itself where bits are not the usual ones ([`Tuning::other_classes`]).
 //!
 //! Keys are found again by their text, so one measurement serves every step of every model that computes the same.
 //!
 //! ```
-//! use rlx_backend::tuning::{TuningKey, Tuning};
+//! use rlx_backend::tuning::{BitClass, TuningKey, Tuning};
 //! let key = TuningKey { what: "matmul f32 [64, 384] x [384, 384]".into(), variants: vec!["32x32".into(), "64x64".into()], predicted: vec![] };
 //! let mut tuning = Tuning::default();
 //! assert_eq!(tuning.variant(&key), 0);
@@ -16,6 +19,11 @@
 //! assert_eq!(tuning.variant(&key), 1);
 //! let read = Tuning::parse(&tuning.to_string())?;
 //! assert_eq!(read, tuning);
+//!
+//! let classes = ["sm_80", "sm_80.parts4"].map(BitClass::new).to_vec();
+//! let of_classes = key.with_classes(classes);
+//! assert_eq!(of_classes.variants, ["32x32", "64x64@sm_80.parts4"]);
+//! assert!(of_classes.has_usual_bits(0) && !of_classes.has_usual_bits(1));
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 
@@ -26,6 +34,37 @@ use rlx_ir::hash::hash_of;
 use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
 use rlx_ir::text::attrs_key;
 use rlx_ir::{Error, ErrorKind, Op, Result};
+
+/// Between the name of a variant and its class, where that is not the class of the first one.
+const CLASS: char = '@';
+
+/// What the bits of a step follow from, besides its op, shapes and types: the instruction that multiplies, the order in which it sums, the number of parts of
+/// a sum, or a library and its algorithm. It is one word, such as `sm_80.parts4`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitClass(String);
+
+impl BitClass {
+    /// The class of this name, in which what would end a word is replaced.
+    pub fn new(name: &str) -> BitClass {
+        BitClass(name.replace(|c: char| c.is_whitespace() || c == CLASS, "_"))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BitClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The class of a variant by its name, where that is not the class of the step's first variant.
+pub fn other_class(variant: &str) -> Option<BitClass> {
+    variant.rsplit_once(CLASS).map(|(_, class)| BitClass::new(class))
+}
 
 /// A step that can be done by several variants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +109,26 @@ impl TuningKey {
     pub fn with_predicted(self, predicted: Vec<u64>) -> TuningKey {
         debug_assert_eq!(predicted.len(), self.variants.len(), "a time of each variant");
         TuningKey { predicted, ..self }
+    }
+
+    /// The same, with the class of each variant. Where they differ, the text says so: what was chosen among variants of one class
+    /// is another choice.
+    #[must_use]
+    pub fn with_classes(mut self, classes: Vec<BitClass>) -> TuningKey {
+        debug_assert_eq!(classes.len(), self.variants.len(), "a class of each variant");
+        let Some(usual) = classes.first() else { return self };
+        for (variant, class) in self.variants.iter_mut().zip(&classes).filter(|(_, class)| *class != usual) {
+            *variant = format!("{variant}{CLASS}{class}");
+        }
+        if classes.iter().any(|class| class != usual) {
+            self.what.push_str(&format!(", usually by {usual}"));
+        }
+        self
+    }
+
+    /// Whether a variant gives the bits of the first one.
+    pub fn has_usual_bits(&self, variant: usize) -> bool {
+        self.variants.get(variant).is_none_or(|name| other_class(name).is_none())
     }
 
     /// The numbers of the variants to measure, at most `most` of them: the default, which all others are compared with, then those
@@ -138,6 +197,12 @@ impl Tuning {
         self.chosen.iter().map(|(key, variant)| (key.as_str(), variant.as_str()))
     }
 
+    /// The keys whose variant gives other bits than the one that is taken unmeasured, with its class. What is compiled by a tuning
+    /// has bits that follow from these, besides all that they follow from without it.
+    pub fn other_classes(&self) -> impl Iterator<Item = (&str, BitClass)> {
+        self.iter().filter_map(|(key, variant)| Some((key, other_class(variant)?)))
+    }
+
     /// How many keys it speaks of.
     pub fn len(&self) -> usize {
         self.chosen.len()
@@ -194,6 +259,26 @@ mod tests {
         let two = plain.with_predicted((0..20).map(|i| u64::from(i % 2 == 0)).collect());
         assert_eq!(two.candidates(4), [0, 1, 3, 5]);
         assert_eq!(two.candidates(0), [0]);
+    }
+
+    #[test]
+    fn variants_of_other_classes_say_so() {
+        let plain = key("a product", &["a", "b", "c"]);
+        let classes = |names: [&str; 3]| names.map(BitClass::new).to_vec();
+        assert_eq!(plain.clone().with_classes(classes(["x", "x", "x"])), plain);
+        let mixed = plain.clone().with_classes(classes(["x", "x", "y z"]));
+        assert_eq!(
+            (&mixed.what[..], &mixed.variants[..]),
+            ("a product, usually by x", &["a", "b", "c@y_z"].map(String::from)[..])
+        );
+        assert_eq!([0, 1, 2, 3].map(|variant| mixed.has_usual_bits(variant)), [true, true, false, true]);
+
+        let mut tuning = Tuning::default();
+        tuning.choose(&plain, 2);
+        assert_eq!(tuning.other_classes().count(), 0);
+        tuning.choose(&mixed, 2);
+        let read = Tuning::parse(&tuning.to_string()).unwrap();
+        assert_eq!(read.other_classes().collect::<Vec<_>>(), [(&mixed.what[..], BitClass::new("y_z"))]);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Backend for CpuBackend {
         Ok(Box::new(CpuExecutable::new(Arc::new(program))?))
     }
 
-    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
+    fn tuning_key(&self, lir: &LirModule, step: &Step, _: &CompileOptions) -> Result<Option<TuningKey>> {
         Ok(tuned::tuning_key(lir, step, self.isa()?, &self.threads()?))
     }
 }

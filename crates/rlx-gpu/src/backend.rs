@@ -16,7 +16,6 @@ use rlx_opt::{CompileOptions, Numerics, Target};
 use crate::api::GpuApi;
 use crate::classes::{self, Class, Classes};
 use crate::device::{KernelDevice, Program, Schedules, program};
-use crate::dispatch;
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::open::Transfers;
@@ -24,7 +23,8 @@ use crate::self_check::{OnDevice, SelfCheck};
 use crate::signal::locked;
 use crate::stored::{self, Found};
 use crate::target::GpuTarget;
-use crate::tiles::{self, MatrixUnits, TileLaunches};
+use crate::tiles::{MatrixUnits, TileLaunches};
+use crate::variants::{self, Means};
 use crate::which::{Lowered, Which};
 
 /// A device that runs generated kernels, as a session uses it. Whether there is one, [`Backend::probe`] says.
@@ -118,7 +118,7 @@ impl<G: GpuApi> GpuBackend<G> {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        let own = Own { matrix_units: None, fast: Fast::default(), blas: false, check: None };
+        let own = Own { matrix_units: None, fast: Fast::default(), library: None, check: None };
         make(self.gpu()?, target, lir, &Tuning::default(), own)
     }
 
@@ -181,6 +181,13 @@ impl<G: GpuApi> GpuBackend<G> {
         Ok(locked(&self.gpu()?.shared().tried).ran)
     }
 
+    /// What does matmuls besides kernels, as these options allow.
+    fn own(&self, gpu: &Arc<G>, options: &CompileOptions) -> Own {
+        let matrix_units = self.matrix_units(gpu);
+        let library = Self::blas(gpu, options).and_then(|library| library.ok());
+        Own { matrix_units, fast: Fast::of(matrix_units, options), library, check: self.check(gpu) }
+    }
+
     fn matrix_units(&self, gpu: &G) -> Option<MatrixUnits> {
         gpu.matrix_units().map(|units| self.which.limits.lower_units(units))
     }
@@ -229,10 +236,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(Some(&*gpu));
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
-        let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
-        let matrix_units = self.matrix_units(&gpu);
-        let check = self.check(&gpu);
-        let own = Own { matrix_units, fast: Fast::of(matrix_units, options), blas, check };
+        let own = self.own(&gpu, options);
         if !cache.tuning.is_empty() {
             own.tried(&[Class::Tiled]);
         }
@@ -242,15 +246,18 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         }
     }
 
-    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
+    fn tuning_key(
+        &self,
+        lir: &LirModule,
+        step: &Step,
+        options: &CompileOptions,
+    ) -> Result<Option<TuningKey>> {
         let gpu = self.gpu()?;
-        let aside = self.check(&gpu).map_or(Classes::default(), |check| check.tried(&[Class::Tiled]));
-        let target = classes::without(&self.kernel_target(Some(&*gpu)), aside);
-        let by_tiles = |units| tiles::tuning_key(step, lir, MatrixUnits { aside, ..units }, &target.limits);
-        match self.matrix_units(&gpu).and_then(by_tiles) {
-            Some(key) => Ok(key),
-            None => dispatch::tuning_key(step, lir, &target),
-        }
+        let own = self.own(&gpu, options);
+        own.tried(&[Class::Tiled]);
+        let (own, target) = own.right(&self.kernel_target(Some(&*gpu)));
+        let offers = Means { target: &target, own: &own }.offers(step, lir)?;
+        Ok(variants::key(step, lir, &offers))
     }
 }
 
@@ -268,8 +275,8 @@ pub(crate) struct Own {
     pub matrix_units: Option<MatrixUnits>,
     /// How sums may be divided.
     pub fast: Fast,
-    /// Whether the vendor's library may.
-    pub blas: bool,
+    /// The vendor's library, where it may.
+    pub library: Option<&'static str>,
     /// Who tries the device for classes of kernels, where it is tried at all.
     pub check: Option<Arc<dyn SelfCheck>>,
 }
@@ -302,7 +309,7 @@ fn make<G: GpuApi>(
     let (launches, tiles) = scheduled(&lir, &target, tuning, &own)?;
     let (count, programs, took) = (launches.kernels.len(), tiles.programs.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, programs, ?took, ?verified, "made kernels");
-    let schedules = Schedules { launches, tiles, guarded: false, blas: own.blas };
+    let schedules = Schedules { launches, tiles, guarded: false, blas: own.library.is_some() };
     executable(planned(gpu, target, lir, schedules)?)
 }
 
@@ -348,7 +355,7 @@ fn read<G: GpuApi>(
     let (count, programs, took) =
         (launches.kernels.len(), tiles.programs.len(), found.took + started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, programs, ?took, ?verified, "read kernels");
-    let schedules = Schedules { launches, tiles, guarded: found.guarded, blas: own.blas };
+    let schedules = Schedules { launches, tiles, guarded: found.guarded, blas: own.library.is_some() };
     let program = planned(Arc::clone(&gpu), target, lir, schedules).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
         let rejected = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();

@@ -100,9 +100,10 @@ pub(crate) fn program<G: GpuApi>(
     Program::new(lir, device, &machine, |_, lir, at, step, table| {
         let launches = if at.init { &launches.init[at.index] } else { &launches.run[at.index] };
         let number = &mut numbers[usize::from(at.init)];
-        let how = (launches, tiles.of(at.init, at.index));
-        let mut dispatches = dispatch::prepare(step, lir, how, &codes, number, table);
-        dispatches.matmul = if blas { StepMatMul::of(step, &lir.graph, table) } else { None };
+        let tiles = tiles.of(at.init, at.index);
+        let mut dispatches = dispatch::prepare(step, lir, (launches, tiles), &codes, number, table);
+        let by_library = blas && tiles.is_none_or(|tiles| !tiles.without_library);
+        dispatches.matmul = if by_library { StepMatMul::of(step, &lir.graph, table) } else { None };
         Ok(Arc::new(dispatches))
     })
 }

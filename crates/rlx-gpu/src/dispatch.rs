@@ -14,12 +14,11 @@ use std::sync::Arc;
 
 use rlx_backend::executor::Step;
 use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
-use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
 use rlx_ir::{Error, ErrorKind, Extent, NodeId, Result};
 use rlx_kernel::render::{self, Parameters};
 use rlx_kernel::stored::{Launches, StepLaunches};
-use rlx_kernel::{Arg, FewRows, Kernel, KernelTarget, UniformArg, grid, step_variants};
+use rlx_kernel::{Arg, FewRows, Kernel, KernelTarget, UniformArg, grid};
 use rlx_tile::Program;
 use rlx_tile::schedule::{Bound as Operand, Tiling};
 
@@ -311,25 +310,6 @@ pub fn rejected(
         Some(step) => lir.graph.locate(step.node, error).with_device(device),
         None => error,
     }
-}
-
-/// The variants that a device has for a step, where there are several.
-///
-/// # Errors
-/// A step without kernels.
-pub fn tuning_key(step: &LirStep, lir: &LirModule, target: &KernelTarget) -> Result<Option<TuningKey>> {
-    Ok(TuningKey::of(lir, step, "", step_variants(step, lir, target)?))
-}
-
-/// The variant by which a step of the run is to be done.
-///
-/// # Errors
-/// A step without kernels.
-pub fn variant(step: &LirStep, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
-    if tuning.is_empty() {
-        return Ok(0);
-    }
-    Ok(tuning_key(step, lir, target)?.map_or(0, |key| tuning.variant(&key)))
 }
 
 /// How many workgroups in two dimensions; `None` for none.

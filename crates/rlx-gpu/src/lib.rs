@@ -16,6 +16,7 @@
 //! | [`tiles`] | matmuls on matrix units, by tile programs |
 //! | [`classes`], [`self_check`] | classes of kernels, and how a device is tried for each before it is used |
 //! | [`few_rows`] | which sums are divided where other bits are allowed: matmuls of few rows, long sums of small results |
+//! | `variants` | by what a step may be done, and what a tuning chose |
 //! | `target` | the device as the compiler sees it |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
@@ -54,6 +55,7 @@ mod target;
 pub mod tiles;
 mod timing;
 pub mod trial;
+mod variants;
 pub mod which;
 
 pub use api::{

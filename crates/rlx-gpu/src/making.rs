@@ -4,21 +4,24 @@
 //!
 //! ```text
 //! step ──StepDesc::of──▶ what schedules see ──EqualSteps──▶ its number ─┐
-//! tuning ──▶ the number of a tiling ────────────────────────────────────┴▶ Request ──▶ made, or as the first step of this request
+//! tuning ──▶ the choice of a variant ───────────────────────────────────┴▶ Request ──▶ made, or as the first step of this request
 //! ```
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_backend::tuning::Tuning;
 use rlx_ir::lir::{LirModule, Step};
 use rlx_ir::{Error, Result};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::stored::{Asked, By};
 use rlx_kernel::{KernelTarget, Launch, Launches, few_rows_of};
+use rlx_tile::schedule::Division;
 
 use crate::backend::Own;
-use crate::tiles::{self, TileLaunches};
-use crate::{dispatch, few_rows};
+use crate::few_rows;
+use crate::tiles::TileLaunches;
+use crate::variants::{self, Choice, Means, Offer, Variant};
 
 /// The kernels and tile programs of a module.
 ///
@@ -30,8 +33,8 @@ pub(crate) fn scheduled(
     tuning: &Tuning,
     own: &Own,
 ) -> Result<(Launches, TileLaunches)> {
-    let (tiles, made, names) = Default::default();
-    let mut making = Making { lir, target, tuning, own, tiles, made, names };
+    let (tiles, made, offers) = Default::default();
+    let mut making = Making { lir, target, tuning, own, tiles, made, offers };
     let launches = Launches::of_some(lir, target, &mut |asked| making.step(asked))?;
     Ok((launches, making.tiles))
 }
@@ -44,8 +47,8 @@ struct Request {
     init: bool,
     /// Whether there may be kernels for few rows.
     may_divide: bool,
-    /// The tiling that was tuned.
-    tuned: Option<usize>,
+    /// What was tuned.
+    choice: Choice,
 }
 
 /// A module under way.
@@ -56,8 +59,8 @@ struct Making<'m> {
     own: &'m Own,
     tiles: TileLaunches,
     made: HashMap<Request, Made>,
-    /// The names of tilings of steps, by number.
-    names: HashMap<usize, Vec<String>>,
+    /// The variants of steps of the run, by number.
+    offers: HashMap<usize, Vec<Offer>>,
 }
 
 /// How a step is done.
@@ -76,7 +79,8 @@ impl Making<'_> {
             return Ok(By::Variant(0));
         };
         let may_divide = !init && self.own.fast.may_divide(step, self.lir);
-        let request = Request { number, init, may_divide, tuned: self.tuned(step, (number, desc)) };
+        let choice = if init { Choice::default() } else { self.choice(step, number)? };
+        let request = Request { number, init, may_divide, choice };
         let made = match self.made.get(&request).cloned() {
             Some(made) => self.again(init, made),
             None => {
@@ -90,10 +94,10 @@ impl Making<'_> {
         match made {
             Made::Launch(launch) => Ok(By::Launch(launch)),
             Made::Tiles { taken: true, .. } => Ok(By::Others),
-            Made::Tiles { .. } if init => Ok(By::Variant(0)),
-            Made::Tiles { .. } => {
-                dispatch::variant(step, self.lir, self.target, self.tuning).map(By::Variant)
-            }
+            Made::Tiles { .. } => Ok(By::Variant(match choice.variant {
+                Variant::Kernels(at) => at,
+                _ => 0,
+            })),
         }
     }
 
@@ -110,8 +114,8 @@ impl Making<'_> {
     ///
     /// # Errors
     /// A kernel that breaks a rule.
-    fn make(&mut self, Request { init, may_divide, tuned, .. }: Request, desc: &StepDesc) -> Result<Made> {
-        let few = if may_divide { few_rows_of(desc, self.target)? } else { Vec::new() };
+    fn make(&mut self, Request { init, may_divide, choice, .. }: Request, desc: &StepDesc) -> Result<Made> {
+        let few = if may_divide && !choice.alone { few_rows_of(desc, self.target)? } else { Vec::new() };
         let few = match few_rows::sole(few) {
             Ok(launch) => {
                 self.tiles.leave(init);
@@ -119,19 +123,37 @@ impl Making<'_> {
             }
             Err(few) => few,
         };
-        let (at, division) = (self.tiles.count(init), self.own.fast.division.as_ref().filter(|_| !init));
-        let means = (self.own.matrix_units, self.target);
-        let taken = self.tiles.take(desc, init, means, tuned, (division, few));
+        let division = self.own.fast.division.filter(|_| !init);
+        let (tuned, division) = match choice.variant {
+            Variant::Parts { units } => (None, division.map(|division| Division { units, ..division })),
+            Variant::Tiling(at) => (Some(at), division.filter(|_| !choice.alone)),
+            Variant::Kernels(_) | Variant::Unmeasured => (None, division),
+        };
+        let (at, means) = (self.tiles.count(init), (self.own.matrix_units, self.target));
+        let taken = self.tiles.take(desc, init, means, tuned, (division.as_ref(), few));
+        if choice.alone {
+            self.tiles.without_library(init);
+        }
         Ok(Made::Tiles { at, taken })
     }
 
-    /// The number of the tiling that was tuned for a step.
-    fn tuned(&mut self, step: &Step, (number, desc): (usize, &StepDesc)) -> Option<usize> {
-        let units = self.own.matrix_units.filter(|_| !self.tuning.is_empty())?;
-        let names = self.names.entry(number);
-        let names = names.or_insert_with(|| tiles::names(desc, units, &self.target.limits));
-        let key = TuningKey::of(self.lir, step, "", names.clone())?;
-        self.tuning.knows(&key).then(|| self.tuning.variant(&key))
+    /// What was tuned for a step of the run.
+    ///
+    /// # Errors
+    /// A step without kernels.
+    fn choice(&mut self, step: &Step, number: usize) -> Result<Choice> {
+        if self.tuning.is_empty() {
+            return Ok(Choice::default());
+        }
+        let offers = match self.offers.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => {
+                let means = Means { target: self.target, own: self.own };
+                vacant.insert(means.offers(step, self.lir)?)
+            }
+        };
+        let key = variants::key(step, self.lir, offers).filter(|key| self.tuning.knows(key));
+        Ok(key.map_or_else(Choice::default, |key| offers[self.tuning.variant(&key)].choice()))
     }
 }
 

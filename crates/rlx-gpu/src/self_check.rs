@@ -29,12 +29,12 @@ use rlx_tile::schedule::Division;
 use crate::api::GpuApi;
 use crate::backend::{Own, executable_of};
 use crate::classes::{Class, Classes, Family};
-use crate::dispatch;
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::signal::locked;
 use crate::target::GpuTarget;
-use crate::tiles::{self, MatrixUnits, TileLaunches};
+use crate::tiles::{MatrixUnits, TileLaunches};
+use crate::variants::{self, Means};
 use crate::which::Lowered;
 use cases::Case;
 
@@ -164,14 +164,19 @@ impl<G: GpuApi> OnDevice<G> {
         if matches!(class, Class::Tiles { .. }) && units.is_none() {
             return Ok(None);
         }
-        let own = Own { matrix_units: units, fast, blas: false, check: None };
+        let own = Own { matrix_units: units, fast, library: None, check: None };
         let means = GpuTarget::new(self.kernels.clone(), units, own.fast.clone(), None);
         let target = means.kernels.clone();
         let graph = text::parse(&case.graph)?;
         let lir = CompilePipeline::new(Arc::new(means), CompileOptions::default()).compile(&graph)?.lir;
         let tuning = match class {
-            Class::Tiles { groups, .. } => self.tuning(&lir, units, groups),
-            Class::Tiled => through_workgroup_memory(&lir, &target)?,
+            // A program of the group level, however small its result is.
+            Class::Tiles { groups: true, .. } => {
+                let own_level = units.map(|units| format!("tiles.{}.", units.arch.name()));
+                tuning(&lir, (&self.kernels, &own), &own_level.unwrap_or_default())?
+            }
+            // A kernel with workgroup memory, also on a processor, which has others where nothing was measured.
+            Class::Tiled => tuning(&lir, (&target, &own), "tile")?,
             _ => Tuning::default(),
         };
         let (launches, tiles) = scheduled(&lir, &target, &tuning, &own)?;
@@ -193,19 +198,6 @@ impl<G: GpuApi> OnDevice<G> {
         (units, Fast { division, few_rows: false })
     }
 
-    /// Takes a program of the group level, however small its result is.
-    fn tuning(&self, lir: &LirModule, units: Option<MatrixUnits>, groups: bool) -> Tuning {
-        let mut tuning = Tuning::default();
-        for (step, units) in lir.steps.iter().zip(units.filter(|_| groups).into_iter().cycle()) {
-            let Some(Some(key)) = tiles::tuning_key(step, lir, units, &self.kernels.limits) else { continue };
-            let own = format!("tiles.{}.", units.arch.name());
-            if let Some(variant) = key.variants.iter().position(|name| name.starts_with(&own)) {
-                tuning.choose(&key, variant);
-            }
-        }
-        tuning
-    }
-
     /// What the device makes of a case.
     fn run(&self, case: &Case, made: &Made) -> Result<Vec<u8>> {
         let Made { target, lir, launches, tiles } = made;
@@ -224,12 +216,13 @@ impl<G: GpuApi> OnDevice<G> {
     }
 }
 
-/// Takes a kernel with workgroup memory, also on a processor, which has others where nothing was measured.
-fn through_workgroup_memory(lir: &LirModule, target: &KernelTarget) -> Result<Tuning> {
+/// Takes for each step the first variant whose name begins so.
+fn tuning(lir: &LirModule, (target, own): (&KernelTarget, &Own), name: &str) -> Result<Tuning> {
     let mut tuning = Tuning::default();
     for step in &lir.steps {
-        let Some(key) = dispatch::tuning_key(step, lir, target)? else { continue };
-        if let Some(variant) = key.variants.iter().position(|name| name.starts_with("tile")) {
+        let offers = Means { target, own }.offers(step, lir)?;
+        let Some(key) = variants::key(step, lir, &offers) else { continue };
+        if let Some(variant) = key.variants.iter().position(|of| of.starts_with(name)) {
             tuning.choose(&key, variant);
         }
     }

@@ -26,7 +26,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlx_backend::scratch::Scratch;
-use rlx_backend::tuning::TuningKey;
 use rlx_ir::lir::{BufferKind, LirModule, Operand, Step, StepKind};
 use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
@@ -63,6 +62,8 @@ pub struct StepTiles {
     pub few: Vec<(usize, FewRows)>,
     /// What reports numbers of lists that are out of range, in every run, by their places among [`TileLaunches::joins`].
     pub checks: Vec<(usize, PartLaunch<Kernel>)>,
+    /// Whether it was tuned to be done by the device's own code, where the vendor's library would do it.
+    pub without_library: bool,
 }
 
 impl StepTiles {
@@ -131,10 +132,17 @@ impl TileLaunches {
         let parts = self.parts(divided);
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
         let few = few.into_iter().map(|of| self.few(of)).collect();
-        let tiles = StepTiles { whole, parts, few, checks };
+        let tiles = StepTiles { whole, parts, few, checks, without_library: false };
         let taken = tiles.has_programs();
         self.add(init, tiles);
         taken
+    }
+
+    /// The vendor's library does not do the last step that was taken.
+    pub(crate) fn without_library(&mut self, init: bool) {
+        if let Some(tiles) = if init { &mut self.init } else { &mut self.run }.last_mut() {
+            tiles.without_library = true;
+        }
     }
 
     /// The next init step, or step of the run, is done as an earlier one of the same list is.
@@ -161,7 +169,8 @@ impl TileLaunches {
 
     /// Whether every step has its usual kernels alone.
     pub fn is_plain(&self) -> bool {
-        self.init.iter().chain(&self.run).all(|step| step.is_empty() && step.checks.is_empty())
+        let is_plain = |step: &StepTiles| step.is_empty() && step.checks.is_empty() && !step.without_library;
+        self.init.iter().chain(&self.run).all(is_plain)
     }
 
     /// The programs of a step.
@@ -416,34 +425,42 @@ pub fn choose(tilings: &[Tiling], rows: i64, cols: i64) -> usize {
     tilings.iter().position(|tiling| tiling.suits(rows, cols)).unwrap_or(tilings.len().saturating_sub(1))
 }
 
-/// The names of a step's tilings, in their order; none where it has kernels.
-pub(crate) fn names(desc: &StepDesc, units: MatrixUnits, limits: &DeviceLimits) -> Vec<String> {
-    launches(desc, units, limits).map(|of| name_of(of.program.arch, &of.tiling)).collect()
-}
-
-/// The tilings of a step as variants, with their predicted times; `None` where it has kernels, `Some(None)` where there is one tiling.
-pub fn tuning_key(
+/// The tilings of a step by name, with their predicted times, the one to take unmeasured first; `None` where it has kernels.
+pub(crate) fn offered(
     of: &Step,
-    lir: &LirModule,
+    desc: &StepDesc,
     units: MatrixUnits,
     limits: &DeviceLimits,
-) -> Option<Option<TuningKey>> {
-    let desc = StepDesc::of(of, lir).ok()?;
-    let (runs, tilings) = Runs::of(&desc, units, limits)?;
-    let offers: Vec<_> = tilings.iter().filter_map(|tiling| runs.offer(tiling)).collect();
-    let names: Vec<String> =
-        offers.iter().map(|(launch, _)| name_of(launch.program.arch, &launch.tiling)).collect();
+) -> Option<Vec<(String, Option<u64>)>> {
+    let (runs, tilings) = Runs::of(desc, units, limits)?;
     // The prediction is of sums of products.
     let attends = matches!(&of.kind, StepKind::Op(op) if is_attention(op));
-    let predicted: Option<Vec<u64>> =
-        offers.iter().map(|(_, predicted)| predicted.filter(|_| !attends)).collect();
-    (!names.is_empty()).then(|| {
-        let key = TuningKey::of(lir, of, "", names)?;
-        Some(match predicted {
-            Some(predicted) => key.with_predicted(predicted),
-            None => key,
-        })
-    })
+    let offer = |(launch, predicted): (StepLaunch, Option<u64>)| {
+        (name_of(launch.program.arch, &launch.tiling), predicted.filter(|_| !attends))
+    };
+    Some(tilings.iter().filter_map(|tiling| runs.offer(tiling)).map(offer).collect())
+}
+
+/// A step in parts.
+pub(crate) struct InParts {
+    /// The name of its program for the fewest rows.
+    pub name: String,
+    /// How many parts, where sizes say so.
+    pub count: Option<i64>,
+}
+
+/// A step as `division` divides it; `None` where it does not, or the device does not run it so.
+pub(crate) fn divided(
+    desc: &StepDesc,
+    (units, target): (MatrixUnits, &KernelTarget),
+    division: &Division,
+) -> Option<InParts> {
+    let all = in_parts(desc, None, (units, target), division);
+    let first = all.first()?;
+    let count = first.count.as_const().filter(|_| is_always_taken(first));
+    let name = name_of(first.parts.code.arch, &first.tiling);
+    let name = count.map_or_else(|| format!("{name}.parts"), |count| format!("{name}.parts{count}"));
+    Some(InParts { name, count })
 }
 
 #[cfg(test)]

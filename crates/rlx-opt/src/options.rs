@@ -110,13 +110,14 @@ pub enum Numerics {
     /// No optimisation changes a bit of the result of the graph as written.
     Strict,
     /// Reassociation and other changes within rounding error are allowed, by rules that depend on shape
-    /// and device only; which of its vendor's libraries are installed counts as the device's.
+    /// and device only; which of its vendor's libraries are installed counts as the device's. Where tuning is asked for, measurements on the
+    /// device also choose between orders of a sum that are about as near to the exact result.
     #[default]
     Fast,
 }
 
-/// Whether steps that have several variants, all of the same bits, are done in the one that is fastest here. It
-/// changes times alone.
+/// Whether steps that have several variants are done in the one that is fastest here. Under [`Numerics::Strict`] all of them
+/// give the same bits; under [`Numerics::Fast`] a GPU may have others besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Tune {
     /// Every step by the variant that is the default.

@@ -72,6 +72,7 @@ pub mod registry {
 
 /// Choosing between variants of a step by measurement.
 pub mod tuning {
+    pub use rlx_backend::tuning::BitClass;
     pub use rlx_select::tuning::{Found, TunedStep};
 
     /// The file where measurements on the device of `session` are stored.

@@ -89,7 +89,7 @@ fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(Str
     let lir = module(case, backend, &options)?;
     let no_variants = || Error::new(ErrorKind::Internal, format!("{} has one variant only", case.name));
     let step = lir.steps.first().ok_or_else(no_variants)?;
-    let key = backend.tuning_key(&lir, step)?.ok_or_else(no_variants)?;
+    let key = backend.tuning_key(&lir, step, &options)?.ok_or_else(no_variants)?;
     let (x, w) = (values(&case.x), Arc::new(Weight::owned(DType::F32, &case.w, values(&case.w))?));
     let mut executables: Vec<Box<dyn ExecutableGraph>> = Vec::new();
     for variant in 0..key.variants.len() {

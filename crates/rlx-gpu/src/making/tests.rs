@@ -36,7 +36,7 @@ impl Device {
             aside: Default::default(),
         };
         let matrix_units = arch.map(units);
-        let own = Own { matrix_units, fast: Fast::of(matrix_units, &options), blas: false, check: None };
+        let own = Own { matrix_units, fast: Fast::of(matrix_units, &options), library: None, check: None };
         Device { target: KernelTarget::full("cuda"), own, options }
     }
 
@@ -45,12 +45,12 @@ impl Device {
         Ok(CompilePipeline::new(Arc::new(means), self.options.clone()).compile(graph)?.lir)
     }
 
-    /// Takes for each step the last of its tilings.
+    /// Takes for each step the last of its variants.
     fn tuning(&self, lir: &LirModule) -> Tuning {
         let mut tuning = Tuning::default();
-        let units = self.own.matrix_units.into_iter();
-        for (units, step) in units.flat_map(|units| lir.steps.iter().map(move |step| (units, step))) {
-            if let Some(Some(key)) = tiles::tuning_key(step, lir, units, &self.target.limits) {
+        let means = Means { target: &self.target, own: &self.own };
+        for step in &lir.steps {
+            if let Some(key) = variants::key(step, lir, &means.offers(step, lir).unwrap()) {
                 tuning.choose(&key, key.variants.len() - 1);
             }
         }
@@ -99,8 +99,8 @@ impl Device {
         (lir, step, init): (&LirModule, &Step, bool),
         tuning: &Tuning,
     ) -> Result<(Vec<Launch>, (StepTiles, TileLaunches))> {
-        let (tiles, made, names) = Default::default();
-        let mut making = Making { lir, target: &self.target, tuning, own: &self.own, tiles, made, names };
+        let (tiles, made, offers) = Default::default();
+        let mut making = Making { lir, target: &self.target, tuning, own: &self.own, tiles, made, offers };
         let desc = StepDesc::of(step, lir).unwrap();
         let launches = match making.step(Asked { step, init, seen: Some((0, &desc)) })? {
             By::Variant(variant) => compile_step(step, lir, &self.target, variant)?,

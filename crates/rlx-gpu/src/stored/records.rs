@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::tiles::{self, MatrixUnits, StepParts, StepTiles, TileLaunches};
 
 /// Raised whenever the bytes, or what a choice means, change.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 fn malformed(what: impl Display) -> Error {
     Error::new(ErrorKind::Malformed, format!("stored choices: {what}"))
@@ -41,6 +41,7 @@ struct StepRecord {
     parts: Vec<PartsRecord>,
     few: Vec<FewRecord>,
     checks: Vec<DispatchRecord>,
+    without_library: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -196,7 +197,7 @@ impl DispatchRecord {
 impl StepRecord {
     fn of(step: &StepTiles, x: &mut Extents) -> Self {
         // Every field is named, so that a new one cannot be forgotten. What reports numbers of lists is among the step's own.
-        let StepTiles { whole, parts, few, checks } = step;
+        let StepTiles { whole, parts, few, checks, without_library } = step;
         let of_whole = |(at, of): &(usize, StepLaunch)| {
             let StepLaunch { program: _, bindings, uniforms, groups, tiling, size, checks: _ } = of;
             let bindings = bindings.iter().map(|&arg| Bound::Operand(arg));
@@ -224,7 +225,7 @@ impl StepRecord {
         };
         let few = few.iter().map(of_few).collect();
         let checks = checks.iter().map(|(at, of)| DispatchRecord::of(*at, of, x)).collect();
-        StepRecord { whole, parts, few, checks }
+        StepRecord { whole, parts, few, checks, without_library: *without_library }
     }
 }
 
@@ -241,12 +242,12 @@ type ScratchUse = Option<Access>;
 impl Reader<'_> {
     /// The step without its parts, and these, whose scratch memory has no number yet.
     fn step(&self, record: StepRecord) -> Result<(StepTiles, Vec<StepParts>)> {
-        let StepRecord { whole, parts, few, checks } = record;
+        let StepRecord { whole, parts, few, checks, without_library } = record;
         let whole = whole.into_iter().map(|of| self.whole(&of)).collect::<Result<_>>()?;
         let few = few.into_iter().map(|of| self.few(of)).collect::<Result<_>>()?;
         let checks = checks.iter().map(|of| self.join(of, None)).collect::<Result<_>>()?;
         let divided = parts.iter().map(|of| self.parts(of)).collect::<Result<_>>()?;
-        Ok((StepTiles { whole, parts: Vec::new(), few, checks }, divided))
+        Ok((StepTiles { whole, parts: Vec::new(), few, checks, without_library }, divided))
     }
 
     fn whole(&self, of: &WholeRecord) -> Result<(usize, StepLaunch)> {

@@ -22,7 +22,7 @@ type Result<T, E = AotCacheError> = std::result::Result<T, E>;
 /// Compiled modules on disk.
 ///
 /// The key of an entry is the caller's name and a hash of everything that its code depends on: the graph with the shapes of its
-/// weights, the binding, device, driver and instruction set, the options, the version of RLX and of the format. An entry
+/// weights, the binding, device, driver and instruction set, the options, which measured variants have other bits, the version of RLX and of the format. An entry
 /// with another key is never used: a changed graph with an old name is compiled again. Entries are written to a
 /// temporary file and renamed, so any number of processes may share a cache; one that is damaged is compiled again with
 /// a warning. When the cache exceeds its limit, the least recently used entries are removed.
@@ -181,8 +181,8 @@ impl AotCache {
         let session = Session::try_new(device).map_err(compile)?;
         let target = session.artefact_target(options).map_err(compile)?;
         let compiler = session.on().target(options).map_err(compile)?;
-        let digest = Key::new("graph", &target).graph(&graph, &*compiler).digest();
-        self.lir_or(key, &digest, &session, target, options, || {
+        let digest = || of_machine("graph", &session, &target, options).graph(&graph, &*compiler).digest();
+        self.lir_or(key, &digest, (&session, &target), options, || {
             try_pipeline_for(device, options).and_then(|p| p.compile(&graph)).map_err(compile)
         })
     }
@@ -240,22 +240,23 @@ impl AotCache {
         let session = Session::try_new(device).map_err(compile)?;
         let target = session.artefact_target(&bound(options, binding)).map_err(compile)?;
         let compiler = session.on().target(options).map_err(compile)?;
-        let key = Key::new("variant", &target).graph(graph, &*compiler);
-        let digest = parts.iter().fold(key, |key, part| key.part(part)).digest();
-        self.lir_or(base, &digest, &session, target, options, make)
+        let digest = || {
+            let key = of_machine("variant", &session, &target, options).graph(graph, &*compiler);
+            parts.iter().fold(key, |key, part| key.part(part)).digest()
+        };
+        self.lir_or(base, &digest, (&session, &target), options, make)
     }
 
-    /// The entry's module as an executable, or that of what `make` makes, which is stored.
+    /// The entry's module as an executable, or that of what `make` makes, which is stored. Measurements may change `digest` meanwhile.
     fn lir_or(
         &self,
         name: &str,
-        digest: &Digest,
-        session: &Session,
-        target: ArtefactTarget,
+        digest: &dyn Fn() -> Digest,
+        (session, target): (&Session, &ArtefactTarget),
         options: &CompileOptions,
         make: impl FnOnce() -> Result<CompileResult>,
     ) -> Result<CompiledGraph> {
-        let stored = self.store.get(name, digest, &target).and_then(|artefact| {
+        let stored = self.store.get(name, &digest(), target).and_then(|artefact| {
             let compiled = session.compile_stored(&artefact, options, &Progress::none());
             compiled.map_err(|e| EntryStore::not_used(artefact.path(), &e)).ok()
         });
@@ -264,7 +265,7 @@ impl AotCache {
             None => {
                 let compiled = session.compile_result(make()?, options).map_err(compile)?;
                 let code = compiled.code().map_err(compile)?;
-                self.write_lir(name, digest, target, compiled.lir(), compiled.tuning(), code)?;
+                self.write_lir(name, &digest(), target.clone(), compiled.lir(), compiled.tuning(), code)?;
                 Ok(compiled)
             }
         }
@@ -280,7 +281,7 @@ impl AotCache {
         options: &CompileOptions,
     ) -> Option<Artefact> {
         let target = session.artefact_target(options).ok()?;
-        self.store.get(name, &model_digest(parts, &target), &target)
+        self.store.get(name, &model_digest(parts, session, &target, options), &target)
     }
 
     /// Stores a whole artefact.
@@ -337,7 +338,7 @@ impl AotCache {
         confirm: &dyn Fn() -> rlx_ir::Result<()>,
     ) -> Result<()> {
         let target = session.artefact_target(&new.options).map_err(compile)?;
-        let digest = model_digest(parts, &target);
+        let digest = model_digest(parts, session, &target, &new.options);
         let save = |path: &Path| session.save_keyed(path, compiled, &new, digest, progress, confirm);
         self.store.put(&new.name, &digest, save).map_err(store)
     }
@@ -400,8 +401,20 @@ impl AotCache {
     }
 }
 
-fn model_digest(parts: &[&str], target: &ArtefactTarget) -> Digest {
-    parts.iter().fold(Key::new("model", target), |key, part| key.part(part.as_bytes())).digest()
+fn model_digest(
+    parts: &[&str],
+    session: &Session,
+    target: &ArtefactTarget,
+    options: &CompileOptions,
+) -> Digest {
+    let key = of_machine("model", session, target, options);
+    parts.iter().fold(key, |key, part| key.part(part.as_bytes())).digest()
+}
+
+/// A key of an entry of this `kind` with all that its bits follow from besides what is computed: the target, and measurements that
+/// changed how a step sums.
+fn of_machine(kind: &str, session: &Session, target: &ArtefactTarget, options: &CompileOptions) -> Key {
+    Key::new(kind, target).part(rlx_select::tuning::classes(session.on(), options).as_bytes())
 }
 
 /// The target's options with this binding.

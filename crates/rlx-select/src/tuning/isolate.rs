@@ -170,13 +170,14 @@ mod tests {
         let device = DeviceBackend::try_new(Device::Cpu).unwrap();
         let options = CompileOptions::default();
         let target = device.target(&options).unwrap();
-        let lir = CompilePipeline::new(target.clone(), options).compile(&graph.unwrap()).unwrap().lir;
+        let lir = CompilePipeline::new(target.clone(), options.clone()).compile(&graph.unwrap()).unwrap().lir;
         let lir = &lir;
         let at = lir.steps.iter().position(|step| step.in_place().next().is_some()).expect("a step in place");
         let module = isolated(lir, at, target.pool_spec()).unwrap().expect("a module of one step");
         assert!(module.steps.iter().all(|step| step.in_place().next().is_none()), "{module}");
         rlx_opt::verify_lir::verify_program(&module, &*target).unwrap();
-        let key = |lir: &LirModule, at: usize| device.backend().tuning_key(lir, &lir.steps[at]).unwrap();
+        let key =
+            |lir: &LirModule, at: usize| device.backend().tuning_key(lir, &lir.steps[at], &options).unwrap();
         assert!(key(lir, at).is_some() && key(lir, at) == key(&module, 0));
     }
 }

@@ -3,7 +3,8 @@
 //! A device may have several variants of a step that give the same bits, such as the tile sizes of a matmul; which one is
 //! fastest depends on the machine ([`rlx_backend::tuning`]). With [`Tune::Measure`] compiling measures them: each such step
 //! becomes a separate module with random parameters and inputs, which is compiled in every variant and timed. A variant
-//! whose results differ in a single bit from the first one's is rejected with a warning. The results are stored in
+//! whose results differ in a single bit from the first one's is rejected with a warning, unless it is of another
+//! [`BitClass`](rlx_backend::tuning::BitClass), which only fast numerics allow: then its error may be twice that of the first one, by the oracle. The results are stored in
 //! the cache folder (`RLX_CACHE_DIR`) by device and machine, where later compilations read them
 //! ([`Tune::Cached`], the default), and in artefacts.
 //!
@@ -25,16 +26,17 @@
 
 mod isolate;
 mod measure;
+mod reference;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_backend::tuning::{BitClass, Tuning, TuningKey, other_class};
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
-use rlx_opt::{CompileOptions, Tune};
+use rlx_opt::{CompileOptions, Numerics, Tune};
 
 use crate::device::DeviceBackend;
 use crate::machine::{processor, typical_dims};
@@ -80,6 +82,11 @@ pub struct TunedStep {
 }
 
 impl TunedStep {
+    /// The class of the chosen variant ([`BitClass`]), where it gives other bits than the default.
+    pub fn other_class(&self) -> Option<BitClass> {
+        other_class(&self.variant)
+    }
+
     /// The times of one such step by the default and by the chosen variant, where this compilation measured them.
     pub fn before_and_after(&self) -> Option<(Duration, Duration)> {
         let of = |name: &String| {
@@ -135,7 +142,7 @@ pub fn tuned(
     if known.is_empty() && options.tune == Tune::Cached {
         return Ok(Tuned::default());
     }
-    let keys = keys(device, lir)?;
+    let keys = keys(device, lir, options)?;
     let mut times = BTreeMap::new();
     if options.tune == Tune::Measure {
         let unknown: Vec<_> = keys.iter().filter(|(key, _)| !known.knows(key)).collect();
@@ -171,11 +178,15 @@ pub fn tuned(
 }
 
 /// The keys of a module, each with the steps that are of it.
-fn keys(device: &DeviceBackend, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>)>> {
+fn keys(
+    device: &DeviceBackend,
+    lir: &LirModule,
+    options: &CompileOptions,
+) -> Result<Vec<(TuningKey, Vec<usize>)>> {
     let mut found: Vec<(TuningKey, Vec<usize>)> = Vec::new();
     for (at, step) in lir.steps.iter().enumerate() {
         let key = panic_guard::call(device.device(), "naming the variants of a step", || {
-            device.backend().tuning_key(lir, step)
+            device.backend().tuning_key(lir, step, options)
         })?;
         let Some(key) = key.filter(|key| key.variants.len() > 1) else { continue };
         match found.iter_mut().find(|(known, _)| *known == key) {
@@ -260,6 +271,15 @@ fn so_far(found: &[Measured<'_>]) -> String {
 /// There is no cache folder, or the device does not say what it is.
 pub fn file(device: &DeviceBackend) -> Result<PathBuf> {
     path_of(device, &subject(device)?)
+}
+
+/// Which measurements on this machine change bits of what is compiled with these options, as text: a line for each, empty where there are
+/// none. With the options it says which bits a compiled module has, so it is part of what a cache finds one by.
+pub fn classes(device: &DeviceBackend, options: &CompileOptions) -> String {
+    if options.tune == Tune::Off || options.numerics == Numerics::Strict {
+        return String::new();
+    }
+    read(device).other_classes().map(|(key, class)| format!("{class} {key}\n")).collect()
 }
 
 /// What measurements depend on besides the key.

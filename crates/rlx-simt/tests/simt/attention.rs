@@ -149,7 +149,7 @@ fn tilings_are_variants_with_the_same_bits() {
     let op = Op::Attention { num_heads: 2, head_dim: 24, mask, window: None, scale: None, unseen };
     let (graph, bindings) = Case::new(op, inputs).graph();
     let (lir, options) = (module(&graph, &backend), CompileOptions::default());
-    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    let key = backend.tuning_key(&lir, &lir.steps[0], &options).unwrap().expect("it has several tilings");
     assert_eq!(
         key.variants,
         ["tiles.sm_80.64x32x64.4x1.s2", "tiles.sm_80.16x32x64.1x1.s2", "tiles.sm_80.128x32x64.8x1.s2"]

@@ -111,7 +111,7 @@ fn all_tilings_and_numerics_give_the_same_bits() {
         let first = outputs(&mut *backend.compile(Arc::clone(&lir), &strict).unwrap(), &bindings);
         let of_fast = backend.compile(module(&graph, &backend, &fast), &fast);
         assert!(outputs(&mut *of_fast.unwrap(), &bindings) == first, "{device} {ordinal}: numerics");
-        let keys = lir.steps.iter().filter_map(|step| backend.tuning_key(&lir, step).unwrap());
+        let keys = lir.steps.iter().filter_map(|step| backend.tuning_key(&lir, step, &strict).unwrap());
         let key = keys.filter(|key| key.variants[0].starts_with("tiles.")).nth(1).expect("several tilings");
         for variant in 1..key.variants.len() {
             let mut tuning = Tuning::default();

@@ -8,6 +8,7 @@ mod attention;
 mod blas;
 mod blas_epilogues;
 mod blas_rejections;
+mod classes;
 mod common;
 mod convs;
 mod faults;

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use rlx_backend::testing::{disagreement, run};
-use rlx_backend::tuning::Tuning;
-use rlx_backend::{Backend, CompileCache, ExecutableGraph};
+use rlx_backend::{Backend, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{AttentionShape, Gen, random_attention, random_bindings};
@@ -203,28 +202,6 @@ fn a_late_layer_in_groups_is_divided_where_its_groups_are_deep() {
         assert!(divided.iter().any(|name| in_parts(name)), "{divided:?}");
         let mut exec = backend.compile(lir, &fast()).unwrap();
         check(&graph, &images(&graph, 1), &mut *exec, &format!("{device} {ordinal}"));
-    }
-}
-
-#[test]
-fn tilings_of_a_divided_step_give_the_same_bits() {
-    let _alone = second_gpu();
-    let graph = layer("5", 1100, 72);
-    let bindings = rows(&graph, 5);
-    for (device, ordinal) in MODELS {
-        let backend = fake(device, ordinal);
-        let (lir, _) = module(&graph, &backend, &fast());
-        let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
-        let mut first: Option<Vec<Vec<u8>>> = None;
-        for variant in 0..key.variants.len() {
-            let mut tuning = Tuning::default();
-            tuning.choose(&key, variant);
-            let cache = CompileCache { tuning, ..CompileCache::default() };
-            let mut exec = backend.compile_cached(Arc::clone(&lir), &fast(), &cache).unwrap();
-            set_params(&mut *exec, &bindings).unwrap();
-            let got = run(&mut *exec, &bindings).unwrap();
-            assert!(*first.get_or_insert_with(|| got.clone()) == got, "{}", key.variants[variant]);
-        }
     }
 }
 

@@ -124,7 +124,7 @@ fn blackwell_runs_programs_of_sm_80_compiled_for_its_own_number() {
     assert!(machine.contains("(sm_120, matrix units of sm_80,"), "{machine}");
     let (graph, options) = (wide(DType::F16, 256), CompileOptions::default());
     let lir = module(&graph, &backend, &options);
-    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    let key = backend.tuning_key(&lir, &lir.steps[0], &options).unwrap().expect("it has several tilings");
     assert!(key.variants.iter().all(|v| v.starts_with("tiles.sm_80.") && !v.contains(".g")), "{key:?}");
     assert_eq!(check(&graph, &rows(&graph, 150), &backend), 1);
 }
@@ -138,7 +138,8 @@ fn blackwell_of_data_centres_multiplies_into_tensor_memory() {
     assert!(machine.contains("(sm_100a, matrix units of sm_100a,"), "{machine}");
     let (graph, options) = (wide(DType::F16, 256), CompileOptions::default());
     let lir = module(&graph, &backend, &options);
-    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    let strict = CompileOptions::default().numerics(Numerics::Strict);
+    let key = backend.tuning_key(&lir, &lir.steps[0], &strict).unwrap().expect("it has several tilings");
     let (tensors, others): (Vec<&String>, Vec<_>) =
         key.variants.iter().partition(|v| v.starts_with("tiles.sm_100a."));
     assert_eq!(tensors.len(), 4, "{key:?}");
@@ -163,7 +164,10 @@ fn the_tilings_of_the_longest_predicted_times_are_left_out() {
         "%0 = Input {name=\"x\"} : [1024, 256] f16 %1 = Param {name=\"w\"} : [256, 1024] f16 %2 = MatMul(%0, %1) : [1024, 1024] f16 return %2",
     );
     let lir = module(&graph, &backend, &CompileOptions::default());
-    let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+    let key = backend
+        .tuning_key(&lir, &lir.steps[0], &CompileOptions::default())
+        .unwrap()
+        .expect("it has several tilings");
     assert!(key.variants.len() > 16, "{key:?}");
     let kept = key.candidates(16);
     assert_eq!((kept.len(), kept[0]), (16, 0));
@@ -249,7 +253,7 @@ fn all_tilings_and_numerics_give_the_same_bits() {
         let first = outputs(&mut *backend.compile(Arc::clone(&lir), &strict).unwrap(), &bindings);
         let of_fast = backend.compile(module(&graph, &backend, &fast), &fast);
         assert!(outputs(&mut *of_fast.unwrap(), &bindings) == first, "{device} {ordinal}: numerics");
-        let key = backend.tuning_key(&lir, &lir.steps[0]).unwrap().expect("it has several tilings");
+        let key = backend.tuning_key(&lir, &lir.steps[0], &strict).unwrap().expect("it has several tilings");
         assert_eq!(key.variants[0], schedules(&lir, &backend, &strict)[0]);
         // More workgroup memory than a kernel may declare.
         let large = key.variants.iter().filter(|name| name.contains(".128x256x32.")).count();

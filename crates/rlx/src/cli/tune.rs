@@ -74,6 +74,8 @@ struct Summary {
     not_alone: usize,
     /// How many of those measured now are done by another variant than the default.
     changed: usize,
+    /// How many of all are done by a variant that gives other bits than the default.
+    other_bits: usize,
     /// The time of all steps measured now, by the defaults and as chosen.
     times: (Duration, Duration),
 }
@@ -97,13 +99,14 @@ impl Summary {
             out_of_time: count(Found::OutOfTime),
             not_alone: count(Found::NotAlone),
             changed,
+            other_bits: steps.iter().filter(|step| step.other_class().is_some()).count(),
             times: times.fold((Duration::ZERO, Duration::ZERO), sum),
         }
     }
 
     fn json(&self, mut head: Json, steps: &[TunedStep]) -> Json {
         let counts = json!({
-            "measured": self.now, "changed": self.changed, "measured_earlier": self.earlier,
+            "measured": self.now, "changed": self.changed, "other_bits": self.other_bits, "measured_earlier": self.earlier,
             "out_of_time": self.out_of_time, "not_measurable": self.not_alone,
             "default_ms": print::ms(self.times.0), "chosen_ms": print::ms(self.times.1),
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
@@ -122,6 +125,7 @@ fn step_json(step: &TunedStep) -> Json {
     json!({
         "what": step.what, "steps": step.steps, "variants": step.offered, "tried": step.times.len(),
         "state": state(step.found), "default": step.default, "chosen": step.variant,
+        "other_bits": step.other_class().map(|class| class.name().to_owned()),
         "default_ms": both.map(|(before, _)| print::ms(before)),
         "chosen_ms": both.map(|(_, after)| print::ms(after)),
         "times": times.collect::<Vec<_>>(),
@@ -168,6 +172,13 @@ fn print_text(
             report.changed,
             print::ms(before),
             print::ms(after),
+        )?;
+    }
+    if report.other_bits > 0 {
+        let of = kinds(report.other_bits);
+        writeln!(
+            Output,
+            "{of} with other bits than unmeasured (after the @: how it sums); --numerics strict allows none"
         )?;
     }
     if report.earlier > 0 {

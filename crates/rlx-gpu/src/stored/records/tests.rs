@@ -33,7 +33,7 @@ fn layer(rows: &str, k: usize) -> Graph {
 fn choices(graph: &Graph, arch: Arch, numerics: Numerics) -> (LirModule, TileLaunches) {
     let (options, target) = (CompileOptions::default().numerics(numerics), KernelTarget::full("cuda"));
     let fast = Fast::of(Some(units(arch)), &options);
-    let own = Own { matrix_units: Some(units(arch)), fast: fast.clone(), blas: false, check: None };
+    let own = Own { matrix_units: Some(units(arch)), fast: fast.clone(), library: None, check: None };
     let means = GpuTarget::new(target.clone(), own.matrix_units, fast, None);
     let lir = CompilePipeline::new(Arc::new(means), options).compile(graph).unwrap().lir;
     let (_, tiles) = scheduled(&lir, &target, &Tuning::default(), &own).unwrap();
