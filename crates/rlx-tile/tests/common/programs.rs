@@ -5,9 +5,9 @@ use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
 use rlx_tile::atom::Atom;
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
-    Attention, AttentionTiling, Given, Mask, Matmul, Operand, Tiling, attention, attention_group_tilings,
-    attention_tilings, computed_tilings, group_tilings, large_tilings, matmul, tensor_tilings, tilings,
-    turn_tilings,
+    Attention, AttentionTiling, Given, Mask, Matmul, Operand, Pages, Tiling, attention,
+    attention_group_tilings, attention_tilings, computed_tilings, group_tilings, large_tilings, matmul,
+    tensor_tilings, tilings, turn_tilings,
 };
 use rlx_tile::window::Slide;
 use rlx_tile::{Arch, Program, Scalar};
@@ -76,6 +76,9 @@ pub fn programs() -> Vec<(String, Program)> {
         turns.iter().for_each(|t| add(&plain, t, "nn"));
         [0, 1, 4].into_iter().for_each(|i| add(&columns, &turns[i], "nt"));
         add(&batch, &turns[0], "nn.f32_batch");
+        let slide = Slide { taps: 3, stride: 1, dilation: 1, before: 1 };
+        let window = Matmul { window: vec![slide; 2], ..columns.clone() };
+        tilings.iter().chain([&turns[0]]).for_each(|t| add(&window, t, "conv3x3.nt"));
         [&tilings[0], &turns[0], &turns[3], &turns[4]]
             .into_iter()
             .for_each(|t| add(&gelu(plain.clone()), t, "nn.bias_gelu"));
@@ -159,6 +162,10 @@ pub fn attentions() -> Vec<(String, Attention, Program)> {
             add(&Attention { parts: true, vectors, ..of(head, Mask::Causal) }, last, "causal.parts");
         }
         add(&Attention { vectors: [2; 4], ..of(40, Mask::Causal) }, 0, "causal.odd");
+        let pages = Pages { rows: Some(16), list: DType::I64 };
+        let paged = Attention { pages: [Some(pages); 2], ..of(128, Mask::Causal) };
+        add(&paged, 0, "causal.pages");
+        add(&Attention { parts: true, groups: 4, ..paged }, last, "causal.pages.grouped.parts");
         let windowed = of(128, Mask::Window(40));
         add(&windowed, 0, "window");
         add(&Attention { groups: 4, parts: true, ..windowed }, last, "window.grouped.parts");
