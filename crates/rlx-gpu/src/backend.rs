@@ -14,12 +14,12 @@ use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
-use crate::classes::{self, Class, Classes};
+use crate::classes::{self, Class, Classes, SelfCheck};
 use crate::device::{KernelDevice, Program, Schedules, program};
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::open::Transfers;
-use crate::self_check::{OnDevice, SelfCheck};
+use crate::self_check::OnDevice;
 use crate::signal::locked;
 use crate::stored::{self, Found};
 use crate::target::GpuTarget;
@@ -168,7 +168,7 @@ impl<G: GpuApi> GpuBackend<G> {
     /// As [`Backend::probe`].
     pub fn try_all(&self) -> Result<Vec<Class>> {
         let gpu = self.gpu()?;
-        let all = Class::all(self.matrix_units(&gpu));
+        let all = Class::all(self.matrix_units(&gpu).map(|units| units.arch));
         let aside = self.check(&gpu).map_or(Classes::default(), |check| check.tried(&all));
         Ok(all.into_iter().filter(|&class| aside.has(class)).collect())
     }

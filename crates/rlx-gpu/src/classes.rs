@@ -1,4 +1,4 @@
-//! Classes of kernels: what a device is tried for before it is used ([`self_check`](crate::self_check)), and does without where it is wrong.
+//! Classes of kernels: what a device is tried for before it is used (`self_check.rs`), and does without where it is wrong.
 //!
 //! | class | of what | where it is put aside |
 //! |---|---|---|
@@ -13,10 +13,7 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::schedule::StepDesc;
 use rlx_tile::Arch;
-use rlx_tile::schedule::multiplies;
-
-use crate::few_rows::Fast;
-use crate::tiles::MatrixUnits;
+use rlx_tile::schedule::multiplied;
 
 /// What tile programs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,24 +124,22 @@ impl Class {
     /// The classes of kernels, those under [`Numerics::Fast`](rlx_opt::Numerics::Fast) among them.
     const KERNELS: [Class; 5] = [Class::Tiled, Class::FewRows, Class::Reduce, Class::Scan, Class::Rows];
 
-    /// All that a device with these matrix units may have.
-    pub fn all(units: Option<MatrixUnits>) -> Vec<Class> {
-        let types = units.into_iter().flat_map(|units| {
-            let multiplied = rlx_tile::schedule::multiplied(units.arch).iter();
-            multiplied.map(move |&dtype| (units, dtype))
-        });
-        let tiles = types.flat_map(|(units, dtype)| {
-            Family::ALL.into_iter().flat_map(move |family| Class::levels(family, dtype, units))
+    /// All that a device may have whose matrix units are of this architecture.
+    pub fn all(units: Option<Arch>) -> Vec<Class> {
+        let types =
+            units.into_iter().flat_map(|arch| multiplied(arch).iter().map(move |&dtype| (arch, dtype)));
+        let tiles = types.flat_map(|(arch, dtype)| {
+            Family::ALL.into_iter().flat_map(move |family| Class::levels(family, dtype, arch))
         });
         tiles.chain(Class::KERNELS).collect()
     }
 
     /// The classes of a family's programs: by warps, and of the group level.
-    pub(crate) fn levels(family: Family, dtype: DType, units: MatrixUnits) -> Vec<Class> {
+    pub(crate) fn levels(family: Family, dtype: DType, arch: Arch) -> Vec<Class> {
         let of = |groups| Class::Tiles { family, dtype, groups };
         let groups = match family {
-            Family::MatMul | Family::Conv => units.arch.has_groups(),
-            Family::Attention => units.arch == Arch::Sm90a,
+            Family::MatMul | Family::Conv => arch.has_groups(),
+            Family::Attention => arch == Arch::Sm90a,
             Family::Blocks | Family::Pages | Family::Parts | Family::KeysInParts => false,
         };
         if groups { vec![of(false), of(true)] } else { vec![of(false)] }
@@ -207,49 +202,22 @@ impl Classes {
     }
 }
 
-impl MatrixUnits {
-    /// The units for programs of a family: without the group level where that is put aside; none where programs by warps are, of which those of the group level are
-    /// never without.
-    pub(crate) fn for_family(self, family: Family, dtype: DType) -> Option<MatrixUnits> {
-        let is_aside = |groups| self.aside.has(Class::Tiles { family, dtype, groups });
-        let arch = if is_aside(true) { self.arch.of_warps() } else { self.arch };
-        (!is_aside(false)).then_some(MatrixUnits { arch, ..self })
-    }
+/// Who tries a device for classes.
+pub(crate) trait SelfCheck: fmt::Debug + Send + Sync {
+    /// Tries it for these, as far as it was not yet; all that is put aside by now.
+    fn tried(&self, classes: &[Class]) -> Classes;
 
-    /// The units for the programs of a step; none where these are put aside.
-    pub(crate) fn for_step(self, step: &StepDesc) -> Option<MatrixUnits> {
-        match Family::of(&step.graph) {
-            Some((family, dtype)) if !self.aside.is_empty() => self.for_family(family, dtype),
-            _ => Some(self),
-        }
-    }
-
-    /// Whether they multiply what a node does, by programs that are not put aside.
-    pub(crate) fn multiplies(self, node: &Node) -> bool {
-        let right = |(family, dtype)| self.for_family(family, dtype).is_some();
-        multiplies(self.arch, node.shape.dtype()) && Family::of_node(node).is_none_or(right)
-    }
+    /// Whether it was tried for this.
+    fn is_known(&self, class: Class) -> bool;
 }
 
-/// The classes of which a node's programs and divided sums may be.
-pub(crate) fn of_programs(
-    node: &Node,
-    units: Option<MatrixUnits>,
-    fast: &Fast,
-    kernels: &KernelTarget,
-) -> Vec<Class> {
-    let Some((family, dtype)) = Family::of_node(node) else { return Vec::new() };
-    let mut found = Vec::new();
-    if let Some(units) = units.filter(|units| multiplies(units.arch, dtype)) {
-        found.extend(Class::levels(family, dtype, units));
-        if fast.division.is_some() {
-            found.extend(Class::levels(family.in_parts(), dtype, units));
-        }
-    }
-    if fast.takes_few_rows(kernels) && !matches!(family, Family::Attention | Family::Pages) {
-        found.push(Class::FewRows);
-    }
-    found
+/// What a device was tried for.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    pub(crate) done: Classes,
+    pub(crate) aside: Classes,
+    /// How many cases ran.
+    pub(crate) ran: usize,
 }
 
 /// The class of the kernels that do a node; none where each invocation computes results by itself. A processor takes matmuls through workgroup memory where that was
@@ -289,9 +257,7 @@ mod tests {
 
     #[test]
     fn every_class_has_a_number_of_its_own() {
-        let aside = Classes::default();
-        let units = |arch| Some(MatrixUnits { arch, dynamic_bytes: 0, compute_units: None, aside });
-        let mut all: Vec<Class> = Class::all(units(Arch::Sm90a));
+        let mut all: Vec<Class> = Class::all(Some(Arch::Sm90a));
         assert_eq!(all.len(), 2 * (7 + 3) + 5);
         let names: std::collections::BTreeSet<String> = all.iter().map(Class::to_string).collect();
         assert_eq!(names.len(), all.len());
@@ -300,25 +266,7 @@ mod tests {
         assert_eq!(all.len(), names.len());
         assert!(all.iter().all(|class| class.number() < 64));
         // Turing does not multiply bf16.
-        assert_eq!(Class::all(units(Arch::Sm75)).len(), 7 + 5);
+        assert_eq!(Class::all(Some(Arch::Sm75)).len(), 7 + 5);
         assert_eq!(Class::all(None).len(), 5);
-    }
-
-    #[test]
-    fn without_the_group_level_units_are_those_of_warps_and_without_these_there_are_none() {
-        let (family, dtype) = (Family::MatMul, DType::F16);
-        let mut units = MatrixUnits {
-            arch: Arch::Sm90a,
-            dynamic_bytes: 0,
-            compute_units: None,
-            aside: Classes::default(),
-        };
-        assert_eq!(units.for_family(family, dtype), Some(units));
-        units.aside.insert(Class::Tiles { family, dtype, groups: true });
-        assert_eq!(units.for_family(family, dtype).map(|of| of.arch), Some(Arch::Sm80));
-        assert_eq!(units.for_family(Family::Conv, dtype), Some(units));
-        assert_eq!(units.for_family(family, DType::BF16), Some(units));
-        units.aside.insert(Class::Tiles { family, dtype, groups: false });
-        assert_eq!(units.for_family(family, dtype), None);
     }
 }

@@ -14,7 +14,7 @@
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
 //! | [`blas`] | matmuls that a BLAS of the vendor does |
 //! | [`tiles`] | matmuls on matrix units, by tile programs |
-//! | [`classes`], [`self_check`] | classes of kernels, and how a device is tried for each before it is used |
+//! | [`classes`], `self_check` | classes of kernels, and how a device is tried for each before it is used |
 //! | [`few_rows`] | which sums are divided where other bits are allowed: matmuls of few rows, long sums of small results |
 //! | `variants` | by what a step may be done, and what a tuning chose |
 //! | `target` | the device as the compiler sees it |
@@ -47,7 +47,7 @@ mod making;
 pub mod memory;
 pub mod open;
 mod producers;
-pub mod self_check;
+mod self_check;
 mod sequence;
 pub mod signal;
 mod stored;

@@ -17,9 +17,9 @@ use rlx_ir::{Error, ErrorKind, Result, Weight};
 use rlx_kernel::KernelHash;
 
 use crate::api::{GpuApi, Job, Source, Usage};
+use crate::classes::Tried;
 use crate::health::Health;
 use crate::memory::Buffer;
-use crate::self_check::Tried;
 use crate::signal::locked;
 use crate::which::{Lowered, Which};
 

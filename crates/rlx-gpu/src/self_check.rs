@@ -5,7 +5,7 @@
 //! device, driver and compiler, and by the kernels that were tried, so that later processes need not try it. What is wrong is put aside ([`Classes`]): a warning says
 //! so, and the device does without it. Nothing is concluded from a trial that could not be made (memory that was not to be had, a device that was lost).
 //!
-//! The cases ([`cases`]) have small integers, or weights that are one or nothing, so that what comes out is known without rounding, and results that differ from
+//! The cases (`cases.rs`) have small integers, or weights that are one or nothing, so that what comes out is known without rounding, and results that differ from
 //! lane to lane.
 //!
 //! ```text
@@ -28,7 +28,7 @@ use rlx_tile::schedule::Division;
 
 use crate::api::GpuApi;
 use crate::backend::{Own, executable_of};
-use crate::classes::{Class, Classes, Family};
+use crate::classes::{Class, Classes, Family, SelfCheck};
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::signal::locked;
@@ -37,24 +37,6 @@ use crate::tiles::{MatrixUnits, TileLaunches};
 use crate::variants::{self, Means};
 use crate::which::Lowered;
 use cases::Case;
-
-/// Who tries a device for classes.
-pub(crate) trait SelfCheck: fmt::Debug + Send + Sync {
-    /// Tries it for these, as far as it was not yet; all that is put aside by now.
-    fn tried(&self, classes: &[Class]) -> Classes;
-
-    /// Whether it was tried for this.
-    fn is_known(&self, class: Class) -> bool;
-}
-
-/// What a device was tried for.
-#[derive(Debug, Default)]
-pub(crate) struct Tried {
-    done: Classes,
-    aside: Classes,
-    /// How many cases ran.
-    pub(crate) ran: usize,
-}
 
 /// What a trial found.
 enum Found {

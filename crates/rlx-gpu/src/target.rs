@@ -12,9 +12,8 @@ use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::blas::Taken;
 use crate::blas::epilogue::Epilogue;
-use crate::classes::{self, Class, Classes, Family};
+use crate::classes::{self, Class, Classes, Family, SelfCheck};
 use crate::few_rows::{self, Fast};
-use crate::self_check::SelfCheck;
 use crate::signal::locked;
 use crate::tiles::MatrixUnits;
 use crate::{blas, producers, tiles};
@@ -103,7 +102,7 @@ impl GpuTarget {
     /// The matrix units for a node, after the device was tried for the classes of its programs, with what is put aside.
     fn units_for(&self, node: &Node) -> Option<MatrixUnits> {
         if let Some(check) = &self.check {
-            check.tried(&classes::of_programs(node, self.matrix_units, &self.fast, &self.kernels));
+            check.tried(&of_programs(node, self.matrix_units, &self.fast, &self.kernels));
         }
         self.units()
     }
@@ -159,6 +158,22 @@ impl GpuTarget {
         };
         special && !tiles::takes(node, graph, of, &self.kernels.limits)
     }
+}
+
+/// The classes of which a node's programs and divided sums may be.
+fn of_programs(node: &Node, units: Option<MatrixUnits>, fast: &Fast, kernels: &KernelTarget) -> Vec<Class> {
+    let Some((family, dtype)) = Family::of_node(node) else { return Vec::new() };
+    let mut found = Vec::new();
+    if let Some(units) = units.filter(|units| rlx_tile::schedule::multiplies(units.arch, dtype)) {
+        found.extend(Class::levels(family, dtype, units.arch));
+        if fast.division.is_some() {
+            found.extend(Class::levels(family.in_parts(), dtype, units.arch));
+        }
+    }
+    if fast.takes_few_rows(kernels) && !matches!(family, Family::Attention | Family::Pages) {
+        found.push(Class::FewRows);
+    }
+    found
 }
 
 /// Whether an element of this type is rounded from the `f32` that a tile program has.

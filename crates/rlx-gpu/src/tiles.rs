@@ -31,11 +31,11 @@ use rlx_ir::{DType, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, convolves, step_in_parts,
+    Division, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, convolves, multiplies, step_in_parts,
 };
 use rlx_tile::{Arch, Program};
 
-use crate::classes::{Classes, Family};
+use crate::classes::{Class, Classes, Family};
 
 /// What runs tile programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +46,32 @@ pub struct MatrixUnits {
     pub dynamic_bytes: usize,
     /// How many compute units the device has (multiprocessors, compute units), where it says so.
     pub compute_units: Option<u32>,
-    /// The classes of kernels that the device computes wrongly, as far as it was tried: see [`self_check`](crate::self_check).
+    /// The classes of kernels that the device computes wrongly, as far as it was tried: see [`crate::classes`].
     pub aside: Classes,
+}
+
+impl MatrixUnits {
+    /// The units for programs of a family: without the group level where that is put aside; none where programs by warps are, of which those of the group level are
+    /// never without.
+    pub(crate) fn for_family(self, family: Family, dtype: DType) -> Option<MatrixUnits> {
+        let is_aside = |groups| self.aside.has(Class::Tiles { family, dtype, groups });
+        let arch = if is_aside(true) { self.arch.of_warps() } else { self.arch };
+        (!is_aside(false)).then_some(MatrixUnits { arch, ..self })
+    }
+
+    /// The units for the programs of a step; none where these are put aside.
+    pub(crate) fn for_step(self, step: &StepDesc) -> Option<MatrixUnits> {
+        match Family::of(&step.graph) {
+            Some((family, dtype)) if !self.aside.is_empty() => self.for_family(family, dtype),
+            _ => Some(self),
+        }
+    }
+
+    /// Whether they multiply what a node does, by programs that are not put aside.
+    pub(crate) fn multiplies(self, node: &Node) -> bool {
+        let right = |(family, dtype)| self.for_family(family, dtype).is_some();
+        multiplies(self.arch, node.shape.dtype()) && Family::of_node(node).is_none_or(right)
+    }
 }
 
 /// A step's tile programs, by their places among those of the module: none where it has kernels.
@@ -476,5 +500,23 @@ mod tests {
             [(1, 500), (16, 64), (17, 64), (49, 64), (64, 64), (112, 200), (113, 113), (4096, 1), (0, 0)];
         let found = sizes.map(|(rows, cols)| choose(&tilings, rows, cols));
         assert_eq!(found, [2, 2, 2, 1, 1, 1, 0, 2, 2]);
+    }
+
+    #[test]
+    fn without_the_group_level_units_are_those_of_warps_and_without_these_there_are_none() {
+        let (family, dtype) = (Family::MatMul, DType::F16);
+        let mut units = MatrixUnits {
+            arch: Arch::Sm90a,
+            dynamic_bytes: 0,
+            compute_units: None,
+            aside: Classes::default(),
+        };
+        assert_eq!(units.for_family(family, dtype), Some(units));
+        units.aside.insert(Class::Tiles { family, dtype, groups: true });
+        assert_eq!(units.for_family(family, dtype).map(|of| of.arch), Some(Arch::Sm80));
+        assert_eq!(units.for_family(Family::Conv, dtype), Some(units));
+        assert_eq!(units.for_family(family, DType::BF16), Some(units));
+        units.aside.insert(Class::Tiles { family, dtype, groups: false });
+        assert_eq!(units.for_family(family, dtype), None);
     }
 }

@@ -146,7 +146,7 @@ const PAGE: usize = 8;
 /// Element `at` of code number `code`, 1 or −1, of `size` elements, a power of two. There are twice as many codes; a product of two is `size` where they are the same, and 0 or
 /// less where they differ.
 fn code(code: usize, at: usize, size: usize) -> f64 {
-    let of_row = if (code % size & at).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+    let of_row = if ((code % size) & at).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     if code % (2 * size) < size { of_row } else { -of_row }
 }
 
@@ -280,8 +280,6 @@ mod tests {
     use rlx_tile::Arch;
 
     use super::*;
-    use crate::classes::Classes;
-    use crate::tiles::MatrixUnits;
 
     /// What the oracle gives of a case.
     fn by_the_oracle(case: &Case) -> Vec<u8> {
@@ -298,14 +296,8 @@ mod tests {
     }
 
     fn all() -> Vec<(Class, Case)> {
-        let units = MatrixUnits {
-            arch: Arch::Sm90a,
-            dynamic_bytes: 0,
-            compute_units: None,
-            aside: Classes::default(),
-        };
         let with_case = |class: Class| Some((class, of(class)?));
-        Class::all(Some(units)).into_iter().filter_map(with_case).collect()
+        Class::all(Some(Arch::Sm90a)).into_iter().filter_map(with_case).collect()
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn wrong_kernels_have_others_or_the_device_says_what_it_does_not_compute() {
     Fake::get().spoil(device, ordinal, None);
     assert!(!steps.iter().any(|name| name.starts_with("tile")), "{steps:?}");
     assert!(warnings.len() == 1 && warnings[0].contains(&Class::Tiled.to_string()), "{warnings:?}");
-    let error = refused.err().expect("no other kernels");
+    let Err(error) = refused else { panic!("there are no other kernels") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains(&format!("computes {} wrongly", Class::Reduce)), "{error}");
     assert_eq!(aside, [Class::Tiled, Class::FewRows, Class::Reduce, Class::Scan, Class::Rows]);
