@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
-use rlx_kernel::render::Parameters;
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
 use rlx_tile::Program;
 use rlx_tile::tensor_map::{BoundMap, MapDecl};
@@ -159,9 +158,9 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
 
     // ---- Runs.
 
-    /// Whether code with these parameters is given its uniforms with each dispatch ([`Bindings::values`]), and not in memory.
-    fn by_value(&self, parameters: Parameters) -> bool {
-        let _ = parameters;
+    /// Whether a dispatch is given its uniforms with its command ([`Bindings::values`]), and not in memory.
+    fn by_value(dispatch: &Dispatch<Arc<Self::Code>>) -> bool {
+        let _ = dispatch;
         false
     }
 

@@ -43,6 +43,8 @@ pub struct Dispatch<C> {
     pub groups: Ex,
     /// Whether it is bound to the fault record.
     pub can_fail: bool,
+    /// Whether its code in CUDA C or HIP C has the uniforms as a parameter by value ([`Parameters::by_value`]). Tile programs have them in memory.
+    pub by_value: bool,
     /// The program whose tensor maps it is given ([`Bindings::maps`](crate::Bindings::maps)), where it has any.
     pub mapped: Option<Arc<Program>>,
     /// What a fault of it is reported as: its place among the dispatches of its list.
@@ -50,13 +52,9 @@ pub struct Dispatch<C> {
 }
 
 impl<C> Dispatch<C> {
-    /// How many parameters its code has.
-    pub fn parameters(&self) -> Parameters {
-        Parameters {
-            uniforms: self.uniforms.len(),
-            pointers: self.buffers.len() + usize::from(self.can_fail),
-            maps: self.mapped.as_ref().map_or(0, |program| program.maps().len()),
-        }
+    /// Bytes of its uniforms.
+    pub fn uniform_bytes(&self) -> u64 {
+        render::uniform_bytes(&vec![0; self.uniforms.len()], 0).len() as u64
     }
 
     /// Its uniforms for these values.
@@ -157,6 +155,7 @@ struct Made<'l, C> {
     workgroup: u32,
     dynamic_bytes: u32,
     can_fail: bool,
+    by_value: bool,
     mapped: Option<Arc<Program>>,
     buffers: Vec<usize>,
     uniforms: &'l [UniformArg],
@@ -180,7 +179,8 @@ pub fn prepare<C: Clone>(
         UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
     };
     let mut list = Vec::with_capacity(made.len());
-    for Made { code, workgroup, dynamic_bytes, can_fail, mapped, buffers, uniforms, groups } in made {
+    for Made { code, workgroup, dynamic_bytes, can_fail, by_value, mapped, buffers, uniforms, groups } in made
+    {
         list.push(Dispatch {
             code,
             workgroup,
@@ -189,6 +189,7 @@ pub fn prepare<C: Clone>(
             uniforms: uniforms.iter().map(|u| table.add(uniform(u))).collect(),
             groups: table.add(groups),
             can_fail,
+            by_value,
             mapped,
             number: *number,
         });
@@ -211,7 +212,18 @@ impl<'l, C> Made<'l, C> {
         groups: Extent,
     ) -> Self {
         let (workgroup, can_fail) = (kernel.workgroup, kernel.can_fail());
-        Made { code, workgroup, dynamic_bytes: 0, can_fail, mapped: None, buffers, uniforms, groups }
+        let by_value = Parameters::of(kernel).by_value();
+        Made {
+            code,
+            workgroup,
+            dynamic_bytes: 0,
+            can_fail,
+            by_value,
+            mapped: None,
+            buffers,
+            uniforms,
+            groups,
+        }
     }
 
     fn of_program(
@@ -224,7 +236,8 @@ impl<'l, C> Made<'l, C> {
         let dynamic_bytes = u32::try_from(program.dynamic_bytes()).unwrap_or(u32::MAX);
         let workgroup = program.workgroup();
         let mapped = (!program.maps().is_empty()).then(|| Arc::clone(program));
-        Made { code, workgroup, dynamic_bytes, can_fail: false, mapped, buffers, uniforms, groups }
+        let [can_fail, by_value] = [false; 2];
+        Made { code, workgroup, dynamic_bytes, can_fail, by_value, mapped, buffers, uniforms, groups }
     }
 }
 
@@ -369,7 +382,7 @@ impl<C> Bound<C> {
         for step in steps {
             first.push(places.len());
             for dispatch in &step.kernel.list {
-                let bytes = dispatch.parameters().uniform_bytes();
+                let bytes = dispatch.uniform_bytes();
                 if bytes > limits.most_bytes {
                     let message = format!("{bytes} bytes of extents, the device takes {}", limits.most_bytes);
                     return Err(Error::new(ErrorKind::Unsupported, message));

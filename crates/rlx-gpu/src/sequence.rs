@@ -51,7 +51,7 @@ impl<G: GpuApi> Sequence<G> {
         };
         let bound = Bound::new(steps, limits, like.map(|like| &like.bound));
         let bound = bound.map_err(|e| e.with_device(gpu.name()))?;
-        let by_value: Vec<bool> = bound.dispatches().map(|d| gpu.by_value(d.parameters())).collect();
+        let by_value: Vec<bool> = bound.dispatches().map(G::by_value).collect();
         let memory = match by_value.contains(&false) {
             true => Some(Buffer::new(gpu, bound.bytes.len(), Usage::Uniforms, "extents")?),
             false => None,

@@ -1,11 +1,13 @@
 //! The device as the runtime uses it: see [`GpuApi`].
 
+use std::sync::Arc;
+
 use rlx_driver::Device;
+use rlx_gpu::dispatch::Dispatch;
 use rlx_gpu::{
     Back, Bindings, GpuApi, Job, Limits, MatrixUnits, Registry, Shared, Stores, Submission, Usage,
 };
 use rlx_ir::Result;
-use rlx_kernel::render::Parameters;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
 
@@ -124,8 +126,8 @@ impl GpuApi for Gpu {
         self.load_image(job.source, image)
     }
 
-    fn by_value(&self, parameters: Parameters) -> bool {
-        parameters.by_value()
+    fn by_value(dispatch: &Dispatch<Arc<Code>>) -> bool {
+        dispatch.by_value
     }
 
     fn link(&self, _: &Bindings<'_, Gpu>) -> Result<Link> {

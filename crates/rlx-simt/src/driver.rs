@@ -330,23 +330,12 @@ impl Drop for Context {
     }
 }
 
-/// What a launch gives a kernel: its uniforms by value or where they are, then the addresses of its buffers.
-pub(crate) struct Arguments {
-    /// All of them, one behind the other as the kernel takes them.
-    words: Vec<u64>,
-    /// How many words the first has.
-    first: usize,
-}
-
-impl Arguments {
-    /// The bytes of uniforms, if they are given by value, and addresses.
-    pub(crate) fn new(values: Option<&[u8]>, addresses: Vec<DevicePtr>) -> Arguments {
-        let Some(values) = values else { return Arguments { words: addresses, first: 1 } };
-        // They are filled up to 16 bytes, so the addresses are where the compiler expects them.
-        let (words, _) = values.as_chunks();
-        let words: Vec<u64> = words.iter().map(|&word| u64::from_ne_bytes(word)).collect();
-        Arguments { first: words.len(), words: words.into_iter().chain(addresses).collect() }
-    }
+/// What a launch gives a kernel, one behind the other as it takes them: the bytes of its uniforms, if they are given by value, and addresses.
+pub(crate) fn arguments(values: Option<&[u8]>, addresses: Vec<DevicePtr>) -> Vec<u64> {
+    let Some(values) = values else { return addresses };
+    // They are filled up to 16 bytes, so the addresses are where the compiler expects them.
+    let (words, _) = values.as_chunks();
+    words.iter().map(|&word| u64::from_ne_bytes(word)).chain(addresses).collect()
 }
 
 /// Something to be done on the device.
@@ -360,7 +349,7 @@ pub(crate) enum Command<'c> {
         grid: (u32, u32),
         workgroup: u32,
         dynamic: u32,
-        arguments: Arguments,
+        arguments: Vec<u64>,
         maps: Vec<TensorMap>,
     },
     /// What a library does: a matmul, say.
@@ -390,20 +379,20 @@ impl Command<'_> {
             // SAFETY: an event of the context.
             Command::Record(event) => unsafe { driver.event_record(event.raw, stream) },
             Command::Launch { code, grid, workgroup, dynamic, arguments, maps } => {
-                let Arguments { words, first } = arguments;
-                let mut bytes = size_of_val(words.as_slice());
+                let mut bytes = size_of_val(arguments.as_slice());
                 // The arguments as one buffer with its size, so that the driver can compare that with what the kernel takes.
                 let end = if vendor == Vendor::Cuda { 0 } else { 3 };
                 let key = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
-                let buffer = words.as_ptr().cast_mut().cast::<c_void>();
+                let buffer = arguments.as_ptr().cast_mut().cast::<c_void>();
                 let mut extra = [key(1), buffer, key(2), (&raw mut bytes).cast::<c_void>(), key(end)];
-                // Where maps are among them, the compiler chose where they are in that buffer, and each has a pointer of its own.
+                // Where maps are among them, the compiler chose where they are in that buffer, and each has a pointer of its own. The first is then the address
+                // of the uniforms: only kernels have these by value, and no maps.
                 let mut pointers: Vec<*mut c_void> = Vec::new();
                 if !maps.is_empty() {
-                    pointers.push(buffer);
-                    pointers.extend(maps.iter().map(|map| std::ptr::from_ref(map).cast_mut().cast()));
-                    pointers
-                        .extend(words[*first..].iter().map(|at| std::ptr::from_ref(at).cast_mut().cast()));
+                    let addresses = arguments.iter().map(|at| std::ptr::from_ref(at).cast_mut().cast());
+                    pointers.extend(addresses);
+                    let maps = maps.iter().map(|map| std::ptr::from_ref(map).cast_mut().cast());
+                    pointers.splice(1..1, maps);
                 }
                 let [pointers, extra] = match maps.is_empty() {
                     true => [null_mut(), extra.as_mut_ptr()],

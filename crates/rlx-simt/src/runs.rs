@@ -5,7 +5,7 @@ use rlx_ir::{ErrorKind, Result};
 use rlx_tile::tensor_map::BoundMap;
 
 use crate::blas::Ready;
-use crate::driver::{Arguments, Command, Event, Graph, Outcome, Part, Pinned};
+use crate::driver::{Command, Event, Graph, Outcome, Part, Pinned, arguments};
 use crate::gpu::Gpu;
 use crate::table::DevicePtr;
 use crate::tensor_map::{self, TensorMap};
@@ -93,7 +93,7 @@ impl Gpu {
             for (at, (dispatch, grid)) in own {
                 let Some(grid) = *grid else { continue };
                 let addresses = bindings.ranges(self, at, dispatch, |range| range.at)?;
-                let arguments = Arguments::new(bindings.values(at), addresses);
+                let arguments = arguments(bindings.values(at), addresses);
                 let maps = self.tensor_maps(bindings.maps(self, at, dispatch)?)?;
                 commands.push(Command::Launch {
                     code: &dispatch.code,

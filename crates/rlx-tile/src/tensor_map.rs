@@ -23,7 +23,6 @@
 //! ```
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
-use rlx_kernel::render::Parameters;
 
 use crate::group::ROW;
 pub use crate::group::{Map, MapDecl};
@@ -92,11 +91,6 @@ impl Program {
     /// Its tensor maps, in the order of the kernel's parameters.
     pub fn maps(&self) -> &[MapDecl] {
         &self.group.maps
-    }
-
-    /// How many parameters its kernel has.
-    pub fn parameters(&self) -> Parameters {
-        Parameters { uniforms: self.uniforms.len(), pointers: self.buffers.len(), maps: self.maps().len() }
     }
 }
 

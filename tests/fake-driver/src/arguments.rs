@@ -58,7 +58,7 @@ impl Arguments {
         Ok(Arguments { uniforms, maps: Vec::new(), buffers: addresses(rest) })
     }
 
-    /// Those that pointers are to: to the uniforms, so many maps, and the addresses of so many buffers.
+    /// Those that pointers are to: to the address of the uniforms, so many maps, and the addresses of so many buffers.
     fn pointed(code: &Code, buffers: usize, pointers: *mut *mut c_void) -> Outcome<Arguments> {
         if pointers.is_null() {
             return reject(code::INVALID_VALUE, "a launch without arguments");
@@ -74,15 +74,8 @@ impl Arguments {
             // SAFETY: as above; a map is 128 bytes.
             unsafe { p.cast::<tensor_maps::Words>().read() }
         };
-        let uniforms = match code.by_value {
-            None => Uniforms::At(address(&all[0])),
-            // SAFETY: as above; so many numbers are what the parameter has.
-            Some(count) => {
-                Uniforms::Values(unsafe { std::slice::from_raw_parts(all[0].cast(), count) }.to_vec())
-            }
-        };
         Ok(Arguments {
-            uniforms,
+            uniforms: Uniforms::At(address(&all[0])),
             maps: all[1..=maps].iter().map(map).collect(),
             buffers: all[1 + maps..].iter().map(address).collect(),
         })

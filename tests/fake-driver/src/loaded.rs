@@ -120,8 +120,7 @@ pub fn image(of: *const c_void, device: Option<usize>) -> Outcome<(String, Code)
 pub fn code_of(source: &str) -> cuda_c::Compiled<(String, Code)> {
     let by_value = cuda_c::uniforms(source)?;
     let (name, does, takes) = match tiles::compile(source).transpose()? {
-        // Its text is as its renderer has it.
-        Some(function) => (function.name, Does::Tiles(function.program), by_value.is_some()),
+        Some(function) => (function.name, Does::Tiles(function.program), false),
         None => {
             let function = cuda_c::compile(source)?;
             (function.name, Does::Kernel(function.kernel), function.by_value)

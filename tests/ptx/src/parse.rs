@@ -70,13 +70,6 @@ pub enum Op {
         d: Reg,
         number: usize,
     },
-    /// Elements of `bytes` bytes, `offset` bytes from where such a parameter begins.
-    LoadParameter {
-        bytes: usize,
-        d: Vec<Reg>,
-        number: usize,
-        offset: i64,
-    },
     /// Elements of `bytes` bytes.
     Load {
         shared: bool,
@@ -411,19 +404,6 @@ impl Names {
             return op.map(Op::Group);
         }
         match parts[..] {
-            ["ld", "param", .., ty] if o.get(1).is_some_and(|text| by_value(parameter(text).0)) => {
-                known(2)?;
-                let (name, offset) = parameter(o[1]);
-                let number = self.parameters.iter().position(|p| p == name).unwrap_or_default();
-                let offset = offset.parse().map_err(|_| format!("the offset of {:?}", o[1]))?;
-                Ok(Op::LoadParameter { bytes: bytes(ty)?, d: self.regs(o[0])?, number, offset })
-            }
-            // The address of a parameter in a register: as any other memory.
-            ["ld", "param", .., ty] if o.get(1).is_some_and(|text| text.starts_with("[%")) => {
-                known(2)?;
-                let (d, at) = (self.regs(o[0])?, self.address(o[1])?);
-                Ok(Op::Load { shared: false, bytes: bytes(ty)?, d, at })
-            }
             ["ld", "param", _] => {
                 known(2)?;
                 let name = o[1].trim_matches(['[', ']']);
@@ -499,12 +479,6 @@ impl Names {
         }
         Ok(Op::Mma { half, k, d, a, b, c })
     }
-}
-
-/// The name of a parameter that is loaded, and the offset in it.
-fn parameter(text: &str) -> (&str, &str) {
-    let text = text.trim_matches(['[', ']']);
-    text.split_once('+').unwrap_or((text, "0"))
 }
 
 fn is_shared(space: &str) -> Result<bool> {

@@ -222,11 +222,6 @@ impl Group<'_> {
                 self.set(t, d[1], bits >> 16 & 0xffff);
             }
             Op::Parameter { d, number } => self.set(t, *d, self.launch.parameters[*number]),
-            Op::LoadParameter { bytes, d, number, offset } => {
-                let at = self.launch.parameters[*number].wrapping_add_signed(*offset);
-                let all = memory.load(at, bytes * d.len())?;
-                d.iter().zip(all.chunks(*bytes)).for_each(|(&d, value)| self.set(t, d, little_endian(value)));
-            }
             Op::Load { shared, bytes, d, at } => self.load(t, *shared, (*bytes, d), *at, memory)?,
             Op::Store { shared, bytes, a, at } => self.store(t, *shared, (*bytes, a), *at, memory)?,
             Op::Copy { bytes, to, from, read } => {

@@ -82,7 +82,7 @@ fn prelude(conversions: &str, rounded: &str) -> String {
 
 /// The declaration of the type that uniforms have in CUDA C and HIP C, and the parameter that they are: `u[i]` is one of them. Passed by value, they are
 /// operands of instructions, in memory for constants that the launch fills; otherwise each is loaded.
-pub fn cuda_uniforms(of: Parameters) -> (String, &'static str) {
+fn uniforms(of: Parameters) -> (String, &'static str) {
     if !of.by_value() {
         return (String::new(), "const int* __restrict__ u");
     }
@@ -108,7 +108,7 @@ pub fn cuda_element(dtype: DType) -> Option<&'static str> {
 /// A kernel with these conversions of half precision; what is said of how many workgroups run at once stands behind the number of its invocations.
 fn write(kernel: &Kernel, entry: &str, prelude: &str, workgroups: &str) -> Result<String> {
     let wide = c_wide::prelude(kernel, FUNCTION, "");
-    let (declared, uniforms) = cuda_uniforms(Parameters::of(kernel));
+    let (declared, uniforms) = uniforms(Parameters::of(kernel));
     let mut out = format!("// {}\n{prelude}{wide}{declared}", comment(&kernel.name));
     let _ = write!(
         out,

@@ -17,7 +17,7 @@ mod msl;
 mod wgsl;
 mod wgsl_wide;
 
-pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, cuda_uniforms, hip, hip_prelude};
+pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
 pub use msl::{msl, msl_body, msl_element, msl_prelude};
 pub use wgsl::{WgslOptions, wgsl, wgsl_body, wgsl_prelude};
 
@@ -39,26 +39,24 @@ pub fn uniform_bytes(values: &[i32], step: u32) -> Vec<u8> {
     bytes
 }
 
-/// The most bytes of parameters of code in CUDA C and HIP C. Every version of CUDA takes so many, 12.1 and later ones 32,764 for Volta and what is newer;
+/// The most bytes of parameters of kernels in CUDA C and HIP C. Every version of CUDA takes so many, 12.1 and later ones 32,764 for Volta and what is newer;
 /// HIP does not document a limit and is given no more.
 const MOST_PARAMETER_BYTES: u64 = 4096;
 
-/// How many parameters of each kind code has.
+/// How many parameters of each kind a kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
     /// Uniforms, without the step number.
     pub uniforms: usize,
     /// Buffers, and the fault record where it can fail.
     pub pointers: usize,
-    /// Tensor maps, of 128 bytes.
-    pub maps: usize,
 }
 
 impl Parameters {
     /// Those of a kernel.
     pub fn of(kernel: &Kernel) -> Parameters {
         let pointers = kernel.buffers.len() + usize::from(kernel.can_fail());
-        Parameters { uniforms: kernel.uniforms.len(), pointers, maps: 0 }
+        Parameters { uniforms: kernel.uniforms.len(), pointers }
     }
 
     /// The bytes that [`uniform_bytes`] gives.
@@ -68,9 +66,7 @@ impl Parameters {
 
     /// Whether its uniforms are a parameter by value in CUDA C and HIP C, and not a pointer to them: there may be too many.
     pub fn by_value(self) -> bool {
-        // Maps begin at multiples of 64.
-        let maps = if self.maps > 0 { 64 + 128 * self.maps as u64 } else { 0 };
-        self.uniform_bytes() + maps + 8 * self.pointers as u64 <= MOST_PARAMETER_BYTES
+        self.uniform_bytes() + 8 * self.pointers as u64 <= MOST_PARAMETER_BYTES
     }
 }
 

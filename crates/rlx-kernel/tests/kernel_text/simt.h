@@ -4,7 +4,7 @@
 #include "run.h"
 
 #define __global__
-#define __device__ static
+#define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static

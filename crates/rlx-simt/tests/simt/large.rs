@@ -5,7 +5,7 @@ use rlx_backend::Backend;
 use rlx_ir::testing::random_bindings;
 use rlx_ir::{DimBinding, ErrorKind, Graph, SymRange, sym, text};
 
-use crate::common::{compile, disagreement, fakes};
+use crate::common::{compile, disagreement, everything, fakes};
 
 /// The first number of bytes that 32 bits with a sign do not count.
 const TWO_GIB: usize = 1 << 31;
@@ -30,9 +30,13 @@ fn products(rows: i64, count: usize) -> Graph {
     graph
 }
 
-/// Runs it three times (the last one as a recorded graph) with few rows.
+/// Compiles it, and with everything else runs it three times (the last one as a recorded graph) with few rows: the interpreter keeps who wrote each
+/// element of what is behind a buffer, which are gigabytes.
 fn runs(graph: &Graph, backend: &dyn Backend) {
     let mut exec = compile(graph, backend).unwrap_or_else(|e| panic!("{e}"));
+    if !everything() {
+        return;
+    }
     let dims = DimBinding::from_pairs(&[(sym::SEQ, 5)]);
     let bindings = random_bindings(graph, &dims, 1);
     for _ in 0..3 {
@@ -59,6 +63,9 @@ fn a_value_has_more_than_two_gib_but_no_more_elements_than_kernels_count_to() {
         let error = compile(&products(600_000_000, 1), &backend).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().contains("2400000000 elements"), "{error}");
+        if !everything() {
+            continue;
+        }
         // What a graph says nothing of is found out when it runs.
         let largest = text::parse(
             r#"graph "g" {

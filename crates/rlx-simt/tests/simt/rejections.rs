@@ -282,31 +282,27 @@ fn arguments_of_another_size_and_blocks_of_another_shape() {
     }
 }
 
-/// The code object of a tile program whose tiles are larger than what a kernel may declare; how many threads and bytes of workgroup memory it has, and how
-/// many words its uniforms are.
-fn large_program() -> (Vec<u8>, (c_uint, c_uint), usize) {
+/// The code object of a tile program whose tiles are larger than what a kernel may declare; how many threads and bytes of workgroup memory it has.
+fn large_program() -> (Vec<u8>, (c_uint, c_uint)) {
     let tiling = large_tilings(Arch::Sm80)[0];
     let program = matmul(Arch::Sm80, &Matmul::new(DType::F16), &tiling).unwrap();
     let source = rlx_tile::render::source(&program, "k").unwrap();
     let size = (source.len() as u64).to_le_bytes();
     let image = [b"RLXFAKE1", &size[..], source.as_bytes()].concat();
-    let words = program.parameters().uniform_bytes() as usize / 8;
-    (image, (program.workgroup(), program.dynamic_bytes() as c_uint), words)
+    (image, (program.workgroup(), program.dynamic_bytes() as c_uint))
 }
 
 #[test]
 fn workgroup_memory_that_was_not_allowed_or_not_given() {
     let [d, _] = Driver::both();
     d.enter(0);
-    let (image, shape, words) = large_program();
+    let (image, shape) = large_program();
     assert!(shape.1 > 48 << 10);
     let (stream, x, (done, module)) = (d.stream(), d.allocate(256), d.load(&image));
     let (found, function) = d.function(module, c"k");
     assert_eq!((done, found), (0, 0));
     let allow = |number: c_int, bytes: c_uint| call!(d, b"cuFuncSetAttribute", b"-", (Handle, c_int, c_int) function, number, bytes as c_int);
-    // Of no rows, no columns and no depth.
-    let arguments = [vec![0; words], vec![x; 3]].concat();
-    let launch = |bytes| d.launch_with(function, (shape.0, bytes), &arguments, stream);
+    let launch = |bytes| d.launch_with(function, (shape.0, bytes), &[x, x, x, x], stream);
     assert_eq!(launch(shape.1), INVALID_VALUE, "nothing above 48 KiB is allowed yet");
     assert_eq!(allow(8, shape.1 - 1), 0);
     assert_eq!(launch(shape.1), INVALID_VALUE, "less is allowed");
@@ -315,6 +311,7 @@ fn workgroup_memory_that_was_not_allowed_or_not_given() {
     assert_eq!(allow(8, shape.1), 0);
     assert_eq!([0, shape.1 - 1, shape.1 + 1].map(launch), [INVALID_VALUE; 3], "another size is given");
     assert_eq!(launch(shape.1), 0);
+    // Its uniforms are negative, so there is nothing to do.
     assert_eq!(d.wait(stream), 0);
 }
 

@@ -25,7 +25,6 @@ use std::fmt::Write;
 
 use rlx_ir::Result;
 use rlx_kernel::ir::{Access, Buffer};
-use rlx_kernel::render::cuda_uniforms;
 
 use crate::atom::Loading;
 use crate::group::tensor::Tensor;
@@ -112,10 +111,9 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
     if Language(p.arch.vendor()).metal() {
         return simdgroup::head(p, entry, out);
     }
-    let (declared, uniforms) = cuda_uniforms(p.parameters());
     let _ = write!(
         out,
-        "{declared}extern \"C\" __global__ void __launch_bounds__({}{}) {entry}({uniforms}",
+        "extern \"C\" __global__ void __launch_bounds__({}{}) {entry}(const int* __restrict__ u",
         p.workgroup(),
         // The assembler has to know how many registers a launch gives: all that one workgroup may have.
         if p.group.registers.is_some() { ", 1" } else { "" },
@@ -142,7 +140,7 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
     }
     groups::declare_shared(p, out);
     let sizes = sizes(p);
-    // They are read once: where they are in memory, they would be read again behind an instruction that may change it.
+    // They are read once: behind an instruction that may change memory they would be read again.
     for i in sizes.iter().flat_map(|size| size.uniforms()).collect::<BTreeSet<u32>>() {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }

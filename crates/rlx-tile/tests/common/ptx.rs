@@ -6,7 +6,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlx_kernel::interp::Pools;
-use rlx_kernel::render::uniform_bytes;
 use rlx_ptx::{Launch, Memory, Module, TensorMap, run};
 use rlx_tile::render::source;
 use rlx_tile::{Arch, Program, interp};
@@ -26,8 +25,9 @@ pub fn compare_in(
 ) {
     let module = Module::parse(ptx).unwrap_or_else(|e| panic!("{e}\n{what}"));
     let mut memory = Memory::default();
-    // Uniforms, which are given by value, are the first buffer, those of the program follow.
-    let uniform = memory.allocate(uniform_bytes(uniforms, 0));
+    let words = uniforms.iter().flat_map(|u| u.to_le_bytes()).collect();
+    // Uniforms are the first buffer, those of the program follow.
+    let uniform = memory.allocate(words);
     let buffers: Vec<u64> = before.0.into_iter().map(|bytes| memory.allocate(bytes)).collect();
     let mut parameters = vec![uniform];
     for map in program.maps() {

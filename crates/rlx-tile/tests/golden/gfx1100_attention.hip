@@ -69,8 +69,7 @@ __device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
   s = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(first, second, s);
   __builtin_memcpy(c, &s, sizeof s);
 }
-struct Uniforms { int of[32]; __device__ __forceinline__ int operator[](int i) const { return of[i]; } };
-extern "C" __global__ void __launch_bounds__(128) k(const Uniforms u, const u16* __restrict__ b0, const u16* __restrict__ b1, const u16* __restrict__ b2, u16* __restrict__ b3) {
+extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, const u16* __restrict__ b0, const u16* __restrict__ b1, const u16* __restrict__ b2, u16* __restrict__ b3) {
   __shared__ __align__(128) u16 t0[4096];
   __shared__ __align__(128) u16 t1[2048];
   __shared__ __align__(128) u16 t2[2048];

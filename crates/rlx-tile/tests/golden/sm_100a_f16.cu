@@ -95,8 +95,7 @@ __device__ __forceinline__ void tensor_load_4(float (*s)[4], u32 address) {
     : "=f"(s[0][0]), "=f"(s[0][1]), "=f"(s[0][2]), "=f"(s[0][3]), "=f"(s[1][0]), "=f"(s[1][1]), "=f"(s[1][2]), "=f"(s[1][3]), "=f"(s[2][0]), "=f"(s[2][1]), "=f"(s[2][2]), "=f"(s[2][3]), "=f"(s[3][0]), "=f"(s[3][1]), "=f"(s[3][2]), "=f"(s[3][3])
     : "r"(address) : "memory");
 }
-struct Uniforms { int of[16]; __device__ __forceinline__ int operator[](int i) const { return of[i]; } };
-extern "C" __global__ void __launch_bounds__(320) k(const Uniforms u, const __grid_constant__ Map a0, const __grid_constant__ Map a1, const u16* __restrict__ b0, const u16* __restrict__ b1, u16* __restrict__ b2) {
+extern "C" __global__ void __launch_bounds__(320) k(const int* __restrict__ u, const __grid_constant__ Map a0, const __grid_constant__ Map a1, const u16* __restrict__ b0, const u16* __restrict__ b1, u16* __restrict__ b2) {
   // 98384 bytes of dynamic workgroup memory.
   // 98304 bytes of bulk copies under way.
   extern __shared__ __align__(1024) u16 dynamic[];

@@ -79,8 +79,7 @@ __device__ __forceinline__ void mma_group_64_rows(float (&s)[8][4], u64 a, u64 b
     : "+f"(s[0][0]), "+f"(s[0][1]), "+f"(s[0][2]), "+f"(s[0][3]), "+f"(s[1][0]), "+f"(s[1][1]), "+f"(s[1][2]), "+f"(s[1][3]), "+f"(s[2][0]), "+f"(s[2][1]), "+f"(s[2][2]), "+f"(s[2][3]), "+f"(s[3][0]), "+f"(s[3][1]), "+f"(s[3][2]), "+f"(s[3][3]), "+f"(s[4][0]), "+f"(s[4][1]), "+f"(s[4][2]), "+f"(s[4][3]), "+f"(s[5][0]), "+f"(s[5][1]), "+f"(s[5][2]), "+f"(s[5][3]), "+f"(s[6][0]), "+f"(s[6][1]), "+f"(s[6][2]), "+f"(s[6][3]), "+f"(s[7][0]), "+f"(s[7][1]), "+f"(s[7][2]), "+f"(s[7][3])
     : "l"(a), "l"(b) : "memory");
 }
-struct Uniforms { int of[16]; __device__ __forceinline__ int operator[](int i) const { return of[i]; } };
-extern "C" __global__ void __launch_bounds__(160) k(const Uniforms u, const __grid_constant__ Map a0, const __grid_constant__ Map a1, const u16* __restrict__ b0, const u16* __restrict__ b1, u16* __restrict__ b2) {
+extern "C" __global__ void __launch_bounds__(160) k(const int* __restrict__ u, const __grid_constant__ Map a0, const __grid_constant__ Map a1, const u16* __restrict__ b0, const u16* __restrict__ b1, u16* __restrict__ b2) {
   // 98400 bytes of dynamic workgroup memory.
   // 98304 bytes of bulk copies under way.
   extern __shared__ __align__(1024) u16 dynamic[];

@@ -285,8 +285,7 @@ impl Op {
             }
             Op::Mma { a, b, c, .. } => [a, b, c].into_iter().for_each(|o| operands(o)),
             Op::Group(op) => op.registers(&mut all),
-            Op::Parameter { .. } | Op::LoadParameter { .. } => {}
-            Op::Branch(_) | Op::Return | Op::Barrier | Op::Commit | Op::Wait(_) => {}
+            Op::Parameter { .. } | Op::Branch(_) | Op::Return | Op::Barrier | Op::Commit | Op::Wait(_) => {}
         }
         all.extend(self.written());
         all
@@ -303,10 +302,7 @@ impl Op {
             | Op::Group(GroupOp::Wait { d, .. }) => vec![*d],
             Op::Unpack { d, .. } => d.to_vec(),
             Op::Group(GroupOp::Tensor(TensorOp::Load { d, .. })) => d.clone(),
-            Op::Load { d, .. }
-            | Op::LoadParameter { d, .. }
-            | Op::LoadMatrices { d, .. }
-            | Op::Mma { d, .. } => d.clone(),
+            Op::Load { d, .. } | Op::LoadMatrices { d, .. } | Op::Mma { d, .. } => d.clone(),
             _ => Vec::new(),
         }
     }
