@@ -94,6 +94,8 @@ struct Choice {
     kernels: usize,
     /// Tilings of which each does all of the step, and the rows and columns of the result.
     whole: Option<(Vec<Tiling>, (Ex, Ex))>,
+    /// Dispatches of each of them: its program, and before it what makes its lists.
+    of_whole: usize,
     /// Rows, the most that it is for, and the number of parts, of each two dispatches that may do the step in parts.
     parts: Vec<(Ex, Option<u32>, Ex)>,
     /// Rows, and the most that it is for, of each kernel for few rows.
@@ -114,13 +116,14 @@ impl Choice {
             .map(|StepParts { launch: of, .. }| (table.add(of.rows), of.most_rows, table.add(of.count)));
         let parts = parts.collect();
         let few = tiles.few.iter().map(|(_, of)| (table.add(of.rows), of.most_rows)).collect();
-        let always = kernels + tiles.whole.len() + 2 * tiles.parts.len() + tiles.few.len();
-        Choice { kernels, whole, parts, few, always }
+        let of_whole = 1 + usize::from(tiles.lists.is_some());
+        let always = kernels + of_whole * tiles.whole.len() + 2 * tiles.parts.len() + tiles.few.len();
+        Choice { kernels, whole, of_whole, parts, few, always }
     }
 
     /// The dispatches of which those of every run are no part that do the step for these values.
     fn of(&self, values: &Values<'_>) -> Range<usize> {
-        let whole = self.whole.as_ref().map_or(0, |(tilings, _)| tilings.len());
+        let whole = self.whole.as_ref().map_or(0, |(tilings, _)| self.of_whole * tilings.len());
         let (first_part, first_few) = (self.kernels + whole, self.kernels + whole + 2 * self.parts.len());
         if let Some(at) = self.few.iter().position(|&(rows, most)| few_rows::takes(values.get(rows), most)) {
             return first_few + at..first_few + at + 1;
@@ -129,8 +132,9 @@ impl Choice {
         let in_parts = self.parts.iter().position(takes);
         match (&self.whole, in_parts) {
             (Some((tilings, (rows, cols))), None) => {
-                let one = self.kernels + tiles::choose(tilings, values.get(*rows), values.get(*cols));
-                one..one + 1
+                let chosen = tiles::choose(tilings, values.get(*rows), values.get(*cols));
+                let first = self.kernels + self.of_whole * chosen;
+                first..first + self.of_whole
             }
             (None, None) if self.parts.is_empty() => 0..self.kernels,
             (_, at) => {
@@ -256,8 +260,17 @@ fn made<'l, C: Clone>(
         let buffers = of.bindings.iter().map(buffer).collect();
         made.push(Made::of_kernel(codes.kernels[*at].clone(), &of.kernel, buffers, &of.uniforms, of.groups));
     }
-    for (at, of) in tiles.map_or(&[][..], |tiles| &tiles.whole) {
-        let buffers = of.bindings.iter().map(buffer).collect();
+    let lists = tiles.and_then(|tiles| tiles.lists.as_ref());
+    for (i, (at, of)) in tiles.map_or(&[][..], |tiles| &tiles.whole).iter().enumerate() {
+        let bound = |bound: &Operand| match bound {
+            Operand::Operand(arg) => buffer(arg),
+            Operand::Scratch => codes.first_scratch + lists.map_or(0, |lists| lists.scratch),
+        };
+        if let Some((at, of)) = lists.and_then(|lists| lists.kernels.get(i)) {
+            let (code, buffers) = (codes.joins[*at].clone(), of.bindings.iter().map(bound).collect());
+            made.push(Made::of_kernel(code, &of.code, buffers, &of.uniforms, of.groups));
+        }
+        let buffers = of.bindings.iter().map(bound).collect();
         made.push(Made::of_program(codes.tiles[*at].clone(), &of.program, buffers, &of.uniforms, of.groups));
     }
     for StepParts { program, join, launch, scratch } in tiles.map_or(&[][..], |tiles| &tiles.parts) {
@@ -294,7 +307,7 @@ pub struct Codes<C> {
     pub kernels: Vec<C>,
     /// Of its tile programs.
     pub tiles: Vec<C>,
-    /// Of the kernels that join parts, check lists or are for few rows.
+    /// Of the kernels that join parts, make or check lists or are for few rows.
     pub joins: Vec<C>,
     /// The buffer that is the first scratch memory.
     pub first_scratch: usize,

@@ -8,7 +8,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, NodeId, Op};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::schedule::{EqualSteps, StepDesc};
-use rlx_opt::{Claim, PoolSpec, Target};
+use rlx_opt::{Claim, PoolSpec, Target, facts};
 
 use crate::blas::Taken;
 use crate::blas::epilogue::Epilogue;
@@ -73,7 +73,10 @@ impl GpuTarget {
     }
 
     fn claimed(&self, node: &Node, graph: &Graph) -> Claim {
-        let whole = |of: MatrixUnits| tiles::takes_whole(node, graph, of, &self.kernels.limits);
+        let whole = |of: MatrixUnits| {
+            let limits = &self.kernels.limits;
+            self.has_lists(node, graph) && tiles::takes_whole(node, graph, of, limits)
+        };
         let left_out = |of: MatrixUnits| self.is_left_out(node, graph, of);
         match self.units_for(node) {
             Some(of) if whole(of) => Claim::Native,
@@ -121,6 +124,12 @@ impl GpuTarget {
     /// How sums are divided, without what is put aside by now.
     fn fast(&self) -> Fast {
         self.fast.without(self.aside())
+    }
+
+    /// Whether there may be the lists that a node's program looks rows up in: in the run, where a plan has scratch memory that a step within a step writes and reads.
+    fn has_lists(&self, node: &Node, graph: &Graph) -> bool {
+        let is_run = || facts::fixed_nodes(graph).get(node.id.index()).is_some_and(|fixed| !fixed);
+        node.op != Op::GroupedMatMul || !self.kernels.pool.exclusive_usage && is_run()
     }
 
     fn uses_library(&self) -> bool {
@@ -187,7 +196,9 @@ impl Target for GpuTarget {
     }
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
-        let (Some(claims), Ok(desc)) = (&self.claims, StepDesc::of_node(node, graph)) else {
+        // Whether there may be lists, equal nodes do not say.
+        let kept = self.claims.as_ref().filter(|_| node.op != Op::GroupedMatMul);
+        let (Some(claims), Ok(desc)) = (kept, StepDesc::of_node(node, graph)) else {
             return self.claimed(node, graph);
         };
         let mut claims = locked(claims);
@@ -230,7 +241,7 @@ impl Target for GpuTarget {
         }
     }
 
-    /// Where an attention looks up rows, tables and lists are dense.
+    /// Where rows are looked up, tables and lists are dense.
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {
         let looked_up = |op: &Op| match op {
             Op::Region { body } if tiles::is_attention(op) => {
@@ -238,13 +249,15 @@ impl Target for GpuTarget {
                 let gathers = body.graph.nodes().iter().filter(|n| matches!(n.op, Op::Gather { .. }));
                 id.is_some_and(|id| gathers.into_iter().any(|n| n.inputs.contains(&id)))
             }
+            // Matrices may be anywhere.
+            Op::GroupedMatMul => input != 1,
             _ => false,
         };
         (!looked_up(op) || view.is_dense()) && self.kernels.reads_view(op, input, view)
     }
 
     fn writes_view(&self, op: &Op, view: &View) -> bool {
-        self.kernels.writes_view(op, view)
+        (*op != Op::GroupedMatMul || view.is_dense()) && self.kernels.writes_view(op, view)
     }
 
     fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {

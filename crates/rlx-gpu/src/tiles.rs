@@ -9,6 +9,9 @@
 //! Attention is claimed as a whole where there is a program for its types and sizes of heads ([`takes_whole`]); elsewhere the compiler decomposes it, and its
 //! parts have kernels.
 //!
+//! So are rows that each choose a matrix (the experts of a mixture): before their program a kernel makes lists, which the program looks rows up in, through scratch memory
+//! ([`StepLists`]).
+//!
 //! Where rows or columns are open, a step has a few programs, and the numbers of a run choose: prefill wants large tiles, a decoder's one row small ones.
 //! Matmuls by weights in blocks are programs, too, which unpack the weights as they copy them.
 //!
@@ -27,11 +30,12 @@ use std::sync::Arc;
 
 use rlx_backend::scratch::Scratch;
 use rlx_ir::lir::{BufferKind, LirModule, Operand, Step, StepKind};
-use rlx_ir::{DType, Graph, Node, Op};
+use rlx_ir::{DType, Extent, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, convolves, multiplies, step_in_parts,
+    Division, Listed, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, convolves, multiplies,
+    step_in_parts,
 };
 use rlx_tile::{Arch, Program};
 
@@ -79,6 +83,8 @@ impl MatrixUnits {
 pub struct StepTiles {
     /// Each does all of the step; the largest tile first.
     pub whole: Vec<(usize, StepLaunch)>,
+    /// What makes the lists that these look rows up in, where they do.
+    pub lists: Option<StepLists>,
     /// What does it where its result is small and its sums are long; the first that is for a run's rows.
     pub parts: Vec<StepParts>,
     /// Kernels that do all of it before all else where the rows of a run are few, by their places among [`TileLaunches::joins`]; the first that is for these rows.
@@ -101,9 +107,26 @@ impl StepTiles {
         !self.whole.is_empty() || !self.parts.is_empty()
     }
 
+    /// The scratch memory that it needs.
+    fn needed(&self) -> Option<(DType, Extent)> {
+        let parts = self.parts.first().map(|parts| of_parts(&parts.launch));
+        parts.or_else(|| self.lists.as_ref().map(|lists| (DType::I32, lists.elements)))
+    }
+
     fn programs(&self) -> impl Iterator<Item = usize> {
         self.whole.iter().map(|of| of.0).chain(self.parts.iter().map(|of| of.program))
     }
+}
+
+/// What makes lists for the programs of a step.
+#[derive(Debug, Clone)]
+pub struct StepLists {
+    /// For each of [`StepTiles::whole`] what is dispatched before it, with its place among [`TileLaunches::joins`].
+    pub kernels: Vec<(usize, PartLaunch<Kernel>)>,
+    /// Elements of their scratch memory, each an i32.
+    pub elements: Extent,
+    /// The number of that among the module's scratch memory.
+    pub scratch: usize,
 }
 
 /// A step that is divided, with the places of its program and its kernel among those of the module.
@@ -124,9 +147,9 @@ pub struct StepParts {
 pub struct TileLaunches {
     /// The distinct programs, in order of first use.
     pub programs: Vec<(KernelHash, Arc<Program>)>,
-    /// The distinct kernels that join parts, check lists or are for few rows, likewise.
+    /// The distinct kernels that join parts, make or check lists or are for few rows, likewise.
     pub joins: Vec<(KernelHash, Arc<Kernel>)>,
-    /// What divided steps of the run need.
+    /// What steps of the run need that are divided, or of which a kernel makes lists.
     pub scratch: Vec<Scratch>,
     places: HashMap<KernelHash, usize>,
     pub(crate) init: Vec<StepTiles>,
@@ -145,6 +168,9 @@ impl TileLaunches {
         (division, few): (Option<&Division>, Vec<FewRows>),
     ) -> bool {
         let launches = units.map(|units| chosen(desc, units, &target.limits, tuned)).unwrap_or_default();
+        // Nothing has scratch memory in the init program.
+        let launches =
+            if init { launches.into_iter().filter(|of| of.lists.is_none()).collect() } else { launches };
         let tuned = tuned.and_then(|_| launches.first()).map(|launch| launch.tiling);
         let divided = units.zip(division.filter(|_| !launches.is_empty()));
         let divided = divided.map_or_else(Vec::new, |(units, division)| {
@@ -152,11 +178,12 @@ impl TileLaunches {
         });
         let always = divided.iter().any(is_always_taken);
         let checks = launches.first().map_or_else(Vec::new, |launch| launch.checks.clone());
-        let checks = checks.into_iter().map(|check| self.check(check)).collect();
+        let checks = checks.into_iter().map(|check| self.made(check)).collect();
         let parts = self.parts(divided);
+        let lists = self.lists(&launches);
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
         let few = few.into_iter().map(|of| self.few(of)).collect();
-        let tiles = StepTiles { whole, parts, few, checks, without_library: false };
+        let tiles = StepTiles { whole, lists, parts, few, checks, without_library: false };
         let taken = tiles.has_programs();
         self.add(init, tiles);
         taken
@@ -172,8 +199,9 @@ impl TileLaunches {
     /// The next init step, or step of the run, is done as an earlier one of the same list is.
     pub(crate) fn repeat(&mut self, init: bool, earlier: usize) {
         let mut tiles = if init { &self.init } else { &self.run }[earlier].clone();
-        let scratch = self.scratch_of(tiles.parts.first().map(|parts| &parts.launch));
+        let scratch = self.scratch_of(tiles.needed());
         tiles.parts.iter_mut().for_each(|parts| parts.scratch = scratch);
+        tiles.lists.iter_mut().for_each(|lists| lists.scratch = scratch);
         self.add(init, tiles);
     }
 
@@ -208,11 +236,11 @@ impl TileLaunches {
         has(&self.init).map(|at| (true, at)).or_else(|| Some((false, has(&self.run)?)))
     }
 
-    /// The first step whose parts this kernel joins, whose lists it checks, or whose few rows it computes: whether of the init program, and which.
+    /// The first step whose parts this kernel joins, whose lists it makes or checks, or whose few rows it computes: whether of the init program, and which.
     pub fn step_of_join(&self, join: usize) -> Option<(bool, usize)> {
         let has = |tiles: &StepTiles| {
             tiles.parts.iter().any(|parts| parts.join == join)
-                || tiles.checks.iter().any(|of| of.0 == join)
+                || tiles.lists.iter().flat_map(|of| &of.kernels).chain(&tiles.checks).any(|of| of.0 == join)
                 || tiles.few.iter().any(|of| of.0 == join)
         };
         let init = self.init.iter().position(has).map(|at| (true, at));
@@ -233,19 +261,24 @@ impl TileLaunches {
         (at, StepLaunch { program: Arc::clone(&self.programs[at].1), ..launch })
     }
 
-    /// The number of the scratch memory of the next step of the run, where it is divided: all that may divide it need as much, and one is run.
-    pub(crate) fn scratch_of(&mut self, divided: Option<&PartsLaunch>) -> usize {
-        let scratch = self.scratch.len();
-        if let Some(PartsLaunch { scratch: elements, .. }) = divided {
-            let (step, dtype, elements) = (self.run.len(), DType::F32, *elements);
-            self.scratch.push(Scratch { step, dtype, elements });
-        }
+    /// The number of the scratch memory of the next step of the run, where it needs some: as much for all that may do it, and one is run.
+    pub(crate) fn scratch_of(&mut self, needed: Option<(DType, Extent)>) -> usize {
+        let (scratch, step) = (self.scratch.len(), self.run.len());
+        self.scratch.extend(needed.map(|(dtype, elements)| Scratch { step, dtype, elements }));
         scratch
+    }
+
+    /// What makes the lists of the next step of the run, which is done by one of these.
+    fn lists(&mut self, launches: &[StepLaunch]) -> Option<StepLists> {
+        let listed: Vec<&Listed> = launches.iter().filter_map(|of| of.lists.as_ref()).collect();
+        let elements = listed.first()?.scratch;
+        let kernels = listed.iter().map(|of| self.made(of.launch.clone())).collect();
+        Some(StepLists { kernels, elements, scratch: self.scratch_of(Some((DType::I32, elements))) })
     }
 
     /// The next step of the run is divided, by one of these.
     fn parts(&mut self, launches: Vec<PartsLaunch>) -> Vec<StepParts> {
-        let scratch = self.scratch_of(launches.first());
+        let scratch = self.scratch_of(launches.first().map(of_parts));
         launches.into_iter().map(|launch| self.part(launch, scratch)).collect()
     }
 
@@ -259,8 +292,8 @@ impl TileLaunches {
         at
     }
 
-    fn check(&mut self, mut check: PartLaunch<Kernel>) -> (usize, PartLaunch<Kernel>) {
-        (self.kernel(&mut check.code), check)
+    fn made(&mut self, mut of: PartLaunch<Kernel>) -> (usize, PartLaunch<Kernel>) {
+        (self.kernel(&mut of.code), of)
     }
 
     fn few(&mut self, mut of: FewRows) -> (usize, FewRows) {
@@ -275,6 +308,11 @@ impl TileLaunches {
     }
 }
 
+/// The scratch memory of a step that is divided.
+pub(crate) fn of_parts(launch: &PartsLaunch) -> (DType, Extent) {
+    (DType::F32, launch.scratch)
+}
+
 /// Whether a device of these limits runs a program.
 pub(crate) fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits) -> bool {
     let shared = usize::try_from(program.shared_bytes()).unwrap_or(usize::MAX);
@@ -282,6 +320,11 @@ pub(crate) fn fits(program: &Program, units: MatrixUnits, limits: &DeviceLimits)
     program.buffers.len() <= limits.max_bindings
         && program.workgroup() <= limits.max_workgroup
         && shared <= most
+}
+
+/// The same of a kernel that makes lists.
+fn kernel_fits(kernel: &Kernel, limits: &DeviceLimits) -> bool {
+    kernel.workgroup <= limits.max_workgroup && kernel.shared_bytes() <= limits.max_shared_bytes
 }
 
 /// Whether every step of such a node is done by a tile program.
@@ -296,9 +339,9 @@ pub fn takes_conv(node: &Node, graph: &Graph, units: MatrixUnits) -> bool {
     StepDesc::of_node(node, graph).is_ok_and(|desc| convolves(&desc))
 }
 
-/// The same of a node which has no kernels: an attention, or one of keys and values that a gather picks.
+/// The same of a node which has no kernels: an attention, or one of keys and values that a gather picks, or rows in groups.
 pub fn takes_whole(node: &Node, graph: &Graph, units: MatrixUnits, limits: &DeviceLimits) -> bool {
-    is_attention(&node.op) && takes(node, graph, units, limits)
+    (is_attention(&node.op) || node.op == Op::GroupedMatMul) && takes(node, graph, units, limits)
 }
 
 /// Whether an op is an attention, or a region around one.
@@ -343,7 +386,10 @@ impl<'s> Runs<'s> {
         let launch = self.programs.launch(tiling).ok()?;
         let predicted = launch.predicted(self.units.compute_units);
         let launch = launch.on_units(self.units.compute_units);
-        fits(&launch.program, self.units, &self.limits).then_some((launch, predicted))
+        let lists = launch.lists.as_ref().map(|of| &of.launch.code);
+        let runs = fits(&launch.program, self.units, &self.limits)
+            && lists.is_none_or(|kernel| kernel_fits(kernel, &self.limits));
+        runs.then_some((launch, predicted))
     }
 }
 

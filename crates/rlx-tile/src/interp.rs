@@ -97,7 +97,8 @@ pub fn run_in(
     let (mut stored, grid) = (HashSet::new(), grid.min(all));
     for number in 0..grid {
         let mut group = Group::new(&expanded, uniforms, (number, grid), pools, bindings, stored);
-        group.block(&expanded.body).map_err(|e| wrong(format!("workgroup {number}: {e}")))?;
+        let done = group.has_table().and_then(|has| if has { group.block(&expanded.body) } else { Ok(()) });
+        done.map_err(|e| wrong(format!("workgroup {number}: {e}")))?;
         total += group.count;
         stored = group.stored;
     }

@@ -459,6 +459,8 @@ pub struct Grid {
     pub tile: (u32, u32),
     /// Dimensions of the batch, outermost first.
     pub batch: Vec<Size>,
+    /// A view whose rows are in one page, without which a workgroup has nothing to do: where the table has no such page, it ends at once.
+    pub table: Option<View>,
     /// Workgroups go through so many rows of tiles, column by column, before the next rows: those that run at the same time then read
     /// fewer different operands.
     pub bands: u32,

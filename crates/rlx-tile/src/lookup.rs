@@ -11,6 +11,8 @@
 //! looks at the lists and nothing else ([`rlx_kernel::schedule::list_check`]), so a program has no faults. Of all rows in one page, which may be any number, no row is divided by
 //! anything.
 //!
+//! The sums of a result may be stored to rows that are looked up: what is not there is not stored ([rows in groups](crate::schedule::Lists)).
+//!
 //! Where rows are divided among workgroups ([`Size::Part`]), a part's are numbered behind those of the parts before it: it may begin within a page, and the table
 //! is the same for all parts.
 

@@ -1,4 +1,4 @@
-//! Families of programs: matmul, of warps and of warp groups, convolution, which is a matmul of windows, and attention, likewise; [`step()`] makes one of a step of LIR.
+//! Families of programs: matmul, of warps and of warp groups, and of rows in groups, convolution, which is a matmul of windows, and attention, likewise; [`step()`] makes one of a step of LIR.
 
 mod attention;
 mod attention_bodies;
@@ -10,6 +10,8 @@ mod attention_softmax;
 mod attention_tilings;
 mod attention_uniforms;
 mod conv;
+mod grouped;
+mod grouped_lists;
 mod launch;
 mod matmul;
 mod matmul_groups;
@@ -20,6 +22,7 @@ mod step;
 mod step_attention;
 mod step_attention_parts;
 mod step_conv;
+mod step_grouped;
 mod step_operands;
 mod step_pages;
 mod step_parts;
@@ -33,7 +36,8 @@ pub use attention_join::{JOIN_UNIFORMS, JOIN_WORKGROUP, attention_join};
 pub use attention_pages::{List, Pages};
 pub use attention_program::attention;
 pub use attention_tilings::{AttentionTiling, attention_tilings};
-pub use launch::{Bound, PartLaunch, PartsLaunch, StepLaunch};
+pub use grouped_lists::{ListSizes, Lists, grouped_lists};
+pub use launch::{Bound, Listed, PartLaunch, PartsLaunch, StepLaunch};
 pub use matmul::{Given, Matmul, Operand, Sizes, Strides, matmul};
 pub use matmul_groups::{group_tilings, matmul_groups, turn_tilings};
 pub use matmul_tensors::{matmul_tensors, tensor_tilings};

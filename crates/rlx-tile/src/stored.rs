@@ -26,7 +26,7 @@ use crate::ir::Program;
 use crate::verify::verify;
 
 /// Raised whenever the bytes of programs, or what they mean, change: what is stored of programs begins with it.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// A program with its hash, as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -139,14 +139,11 @@ pub(crate) fn declared(p: &Program) -> String {
 fn write_declared(f: &mut dyn Write, p: &Program) -> fmt::Result {
     let g = &p.grid;
     let (rows, cols) = g.tile;
-    writeln!(
-        f,
-        "  grid [{}, {}] by {rows}x{cols} batch {} bands {}",
-        g.rows,
-        g.cols,
-        List(&g.batch),
-        g.bands
-    )?;
+    write!(f, "  grid [{}, {}] by {rows}x{cols} batch {}", g.rows, g.cols, List(&g.batch))?;
+    if let Some(view) = g.table {
+        write!(f, " in g{}", view.0)?;
+    }
+    writeln!(f, " bands {}", g.bands)?;
     for (i, v) in p.views.iter().enumerate() {
         write!(f, "  g{i} b{} base {} [{}, {}]", v.buffer.0, v.base, v.rows, v.cols)?;
         write!(f, " strides [{}, {}]", v.row_stride, v.col_stride)?;

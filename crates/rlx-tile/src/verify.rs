@@ -364,9 +364,8 @@ impl Verifier<'_> {
         self.known_view(&here, to)?;
         self.role(&here, from, Role::Sum)?;
         let view = self.p.view(to);
-        must(view.window.is_none() && view.lookup.is_none(), &here, || {
-            Rule::Access("windows, and rows that are looked up, are read, not written".to_string())
-        })?;
+        must(view.window.is_none(), &here, || Rule::Access("windows are read, not written".to_string()))?;
+        self.store_of_lookup(&here, view, with.is_empty() && map.is_none())?;
         must(self.p.buffers[view.buffer.index()].access == Access::Write, &here, || {
             Rule::Access(format!("b{} is not declared to be written", view.buffer.0))
         })?;

@@ -7,7 +7,7 @@ use rlx_ir::testing::Gen;
 use rlx_ir::{DType, ErrorKind};
 use rlx_kernel::ir::{Access, Buffer};
 use rlx_tile::expand::expand;
-use rlx_tile::ir::{Counter, Index, Size, Stage, Stmt};
+use rlx_tile::ir::{Counter, Index, Size, Stage, Stmt, View};
 use rlx_tile::layout::Swizzle;
 use rlx_tile::schedule::{Matmul, Tiling, matmul};
 use rlx_tile::verify::{Rule, verify};
@@ -90,6 +90,32 @@ fn the_verifier_names_the_rule() {
     assert!(matches!(in_parts(&|p| p.views[0].cols = unknown), Rule::Unknown(_)));
     let foreign = Scalar::new("foreign", &[], &[], |_, x, _| x);
     assert!(matches!(broken(|p| pipelined(p).0[0].map = Some(foreign)), Rule::Body(_)));
+}
+
+/// No body is told which row of a buffer one is that is looked up, and nobody stores one who does not know which sums they have.
+#[test]
+fn rows_that_are_looked_up_are_stored_as_they_are() {
+    let what = Matmul { grouped: true, batch: 1, ..Matmul::new(DType::F16) };
+    let mut p = matmul(Arch::Sm80, &what, &SMALL).unwrap();
+    let same = what.scalar("same", |_, x, _| x);
+    let stored =
+        p.body.iter_mut().find_map(|s| if let Stmt::Store { map, .. } = s { Some(map) } else { None });
+    *stored.unwrap() = Some(same.clone());
+    assert!(matches!(verify(&p).unwrap_err().rule, Rule::Access(_)));
+    let broken = |change: &dyn Fn(&mut Program)| {
+        let mut p = matmul(Arch::Sm80, &what, &SMALL).unwrap();
+        change(&mut p);
+        verify(&p).unwrap_err().rule
+    };
+    // Workgroups end without a page that all rows are in, not without a row.
+    assert!(matches!(broken(&|p| p.grid.table = Some(View(0))), Rule::Declaration(_)));
+    assert!(matches!(broken(&|p| p.grid.table = Some(View(9))), Rule::Unknown(_)));
+    let unknown = matmul(Arch::Apple7, &what, &SMALL).unwrap_err();
+    assert!(unknown.to_string().contains("lanes that know their sums"), "{unknown}");
+    for what in [Matmul { epilogue: Some(same), ..what.clone() }, Matmul { batch: 2, ..what }] {
+        let refused = matmul(Arch::Sm80, &what, &SMALL).unwrap_err();
+        assert!(refused.to_string().contains("rows in groups are multiplied as they are"), "{refused}");
+    }
 }
 
 /// Tiles are in matrices exactly where the architecture loads those, and what sums are stored through counts as workgroup memory.

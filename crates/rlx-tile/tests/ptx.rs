@@ -14,6 +14,7 @@ use common::Case;
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
 use common::convs::ConvCase;
+use common::grouped::GroupedCase;
 use common::groups;
 use common::prologue::PrologueCase;
 use emulated::{committed, compare, compare_in, compiled, fault};
@@ -82,6 +83,35 @@ fn random_convolutions_run(arch: Arch) {
     for ((case, program), ptx) in cases.iter().zip(made) {
         check_conv(case, program, &ptx);
     }
+}
+
+/// Rows in groups, whose lists the kernel has made.
+fn random_groups_run(arch: Arch) {
+    let cases: Vec<_> = (0..CASES / 2)
+        .map(|seed| {
+            let mut g = Gen::new(2900 + seed);
+            let case = GroupedCase::random(&mut g, arch);
+            let tiling = g.pick(&case.tilings());
+            let launch = case.launch(Some(&tiling));
+            (case, launch)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, of)| source(&of.program, "kernel").unwrap()).collect();
+    let Some(made) = compiled(arch, &texts) else { return };
+    for ((case, launch), ptx) in cases.iter().zip(made) {
+        let (mut before, mut after) = (case.memory(launch).unwrap().0, case.interpret(launch).unwrap().0);
+        // The program does not see the choices, which are behind its buffers.
+        [&mut before, &mut after]
+            .into_iter()
+            .for_each(|pools| pools.0.truncate(launch.program.buffers.len()));
+        compare(&launch.program, &ptx, &case.uniforms(launch), (before, after), &case.describe());
+    }
+}
+
+#[test]
+fn nvrtc_of_rows_in_groups_means_what_is_interpreted() {
+    random_groups_run(Arch::Sm75);
+    random_groups_run(Arch::Sm80);
 }
 
 #[test]

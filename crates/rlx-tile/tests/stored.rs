@@ -9,6 +9,7 @@ use common::Case;
 use common::attention::{ARCHS, AttentionCase};
 use common::attention_parts::Divided;
 use common::convs::ConvCase;
+use common::grouped::GroupedCase;
 use common::prologue::PrologueCase;
 use rlx_ir::ErrorKind;
 use rlx_ir::testing::{Gen, damaged_bytes};
@@ -23,7 +24,7 @@ use rlx_tile::{Arch, Program};
 const CASES: u64 = 60;
 const DAMAGES: usize = 2000;
 
-/// Random matmuls (whole and in parts, with prologues and epilogues), convolutions, and attentions with windows, in parts and on pages.
+/// Random matmuls (whole and in parts, with prologues and epilogues), convolutions, rows in groups, and attentions with windows, in parts and on pages.
 fn random(seed: u64) -> Vec<Program> {
     let arch = Arch::ALL[seed as usize % Arch::ALL.len()];
     let g = || Gen::new(20_000 + seed);
@@ -32,6 +33,7 @@ fn random(seed: u64) -> Vec<Program> {
     let mut all = vec![case.program(), conv.program(), PrologueCase::random(&mut g(), arch).program()];
     all.extend([case.in_parts().program(), conv.in_parts().program()]);
     let arch = ARCHS[seed as usize % ARCHS.len()];
+    all.push((*GroupedCase::random(&mut g(), arch).launch(None).program).clone());
     let whole = AttentionCase::random(&mut g(), arch);
     let windowed = AttentionCase::windowed(&mut g(), arch, |g| (g.size(1..=40), g.size(40..=90)));
     let pages = AttentionCase::of_lengths(&mut g(), arch, |g| (g.size(1..=8), g.size(20..=90)));

@@ -1,6 +1,6 @@
 //! The C of a tile program, read back to the program.
 //!
-//! The text says in comments what the program declares; a matmul, or a convolution, is made again of that and of its bodies (its epilogue, and what operands are computed by as they
+//! The text says in comments what the program declares; a matmul, grouped or not, or a convolution, is made again of that and of its bodies (its epilogue, and what operands are computed by as they
 //! are copied), which the front end of kernels (`cuda_c`) compiles. What was read is then rendered: every line but those of bodies must be equal to what was
 //! given, whose bodies must be the same wherever they stand. An attention's bodies are all its own, and its name says what it is. So no comment is believed, every character counts, and what a renderer wrote for another program than this is an error.
 
@@ -262,7 +262,9 @@ fn declared(lines: &[&str]) -> Compiled<(Arch, Matmul, Tiling)> {
     let result = declared[2].clone();
     let mut others = others.chain(what.over.then_some(result));
     what.result_with = given(&comments, &["store", "g2"], 3, &mut others)?;
-    what.buffers = others.collect();
+    // Lists are the program's own.
+    what.grouped = find(&comments, "g2")?.contains(&"pages");
+    what.buffers = others.skip(usize::from(what.grouped)).collect();
     let normal = [("[u0", "u2"), ("[u2", "u1"), ("[u0", "u1")];
     let mut operands = Vec::new();
     for (i, buffer) in declared.iter().enumerate() {
@@ -334,8 +336,9 @@ fn number(word: &str) -> Compiled<u32> {
 fn tiling(name: &str, bands: u32) -> Compiled<Tiling> {
     let numbers = |word: &str| word.split('x').map(number).collect::<Compiled<Vec<u32>>>();
     let words: Vec<&str> = name.split('.').collect();
-    let (&["matmul" | "conv", _, tile, warps, stages], rest) = words.split_at(words.len().min(5)) else {
-        return Err(format!("{name:?} is no matmul, and no convolution"));
+    let (&["matmul" | "conv" | "grouped", _, tile, warps, stages], rest) = words.split_at(words.len().min(5))
+    else {
+        return Err(format!("{name:?} is no matmul, grouped or not, and no convolution"));
     };
     let stages = number(stages.trim_start_matches('s'))?;
     let teams = match rest {

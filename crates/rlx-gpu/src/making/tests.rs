@@ -137,6 +137,11 @@ fn of_tiles(tiles: &StepTiles, of: &TileLaunches) -> Vec<String> {
         let which = (of.tiling, of.size, of.checks.len());
         all.push(said((program(*at, of.program.hash()), &of.bindings, &of.uniforms, of.groups, which)));
     }
+    let lists = tiles.lists.iter().flat_map(|of| of.kernels.iter().map(move |kernel| (kernel, of.elements)));
+    for ((at, of), elements) in lists {
+        let which = (&of.bindings, &of.uniforms, of.groups, elements);
+        all.push(said((join(*at, of.code.hash()), which)));
+    }
     for parts in &tiles.parts {
         let (launch, own, joined) = (&parts.launch, &parts.launch.parts, &parts.launch.join);
         let which = (launch.count, launch.scratch, launch.rows, launch.most_rows, launch.tiling);

@@ -13,7 +13,7 @@ use rlx_tile::schedule::{Bound, PartLaunch, PartsLaunch, StepLaunch, Tiling};
 use rlx_tile::stored::{FORMAT as PROGRAMS, ProgramRecord};
 use serde::{Deserialize, Serialize};
 
-use crate::tiles::{self, MatrixUnits, StepParts, StepTiles, TileLaunches};
+use crate::tiles::{self, MatrixUnits, StepLists, StepParts, StepTiles, TileLaunches};
 
 /// Raised whenever the bytes, or what a choice means, change.
 const FORMAT: u32 = 2;
@@ -38,6 +38,7 @@ struct ChoicesRecord {
 #[derive(Serialize, Deserialize)]
 struct StepRecord {
     whole: Vec<WholeRecord>,
+    lists: Option<ListsRecord>,
     parts: Vec<PartsRecord>,
     few: Vec<FewRecord>,
     checks: Vec<DispatchRecord>,
@@ -59,6 +60,13 @@ struct WholeRecord {
     dispatch: DispatchRecord,
     tiling: Tiling,
     size: (u32, u32),
+}
+
+/// What makes the lists of each of the step's programs, and elements of their scratch memory.
+#[derive(Serialize, Deserialize)]
+struct ListsRecord {
+    kernels: Vec<DispatchRecord>,
+    scratch: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -141,14 +149,17 @@ pub(crate) fn read(
         for (record, step) in records.into_iter().zip(steps) {
             let reader = Reader { extents: &extents, step, tiles: &tiles };
             let (mut of, divided) = reader.step(record)?;
-            if init && !divided.is_empty() {
-                return Err(malformed("a step of the init program that is divided"));
+            if init && (!divided.is_empty() || of.lists.is_some()) {
+                return Err(malformed("a step of the init program that has scratch memory"));
             }
             if divided.iter().any(|of| of.launch.scratch != divided[0].launch.scratch) {
                 return Err(malformed("parts of a step that need other scratch memory"));
             }
-            let scratch = tiles.scratch_of(divided.first().map(|of| &of.launch));
+            let of_lists = of.lists.as_ref().map(|lists| (DType::I32, lists.elements));
+            let of_parts = divided.first().map(|of| tiles::of_parts(&of.launch));
+            let scratch = tiles.scratch_of(of_parts.or(of_lists));
             of.parts = divided.into_iter().map(|of| StepParts { scratch, ..of }).collect();
+            of.lists.iter_mut().for_each(|lists| lists.scratch = scratch);
             if init { tiles.init.push(of) } else { tiles.run.push(of) }
         }
     }
@@ -197,14 +208,17 @@ impl DispatchRecord {
 impl StepRecord {
     fn of(step: &StepTiles, x: &mut Extents) -> Self {
         // Every field is named, so that a new one cannot be forgotten. What reports numbers of lists is among the step's own.
-        let StepTiles { whole, parts, few, checks, without_library } = step;
+        let StepTiles { whole, lists, parts, few, checks, without_library } = step;
         let of_whole = |(at, of): &(usize, StepLaunch)| {
-            let StepLaunch { program: _, bindings, uniforms, groups, tiling, size, checks: _ } = of;
-            let bindings = bindings.iter().map(|&arg| Bound::Operand(arg));
-            let dispatch = DispatchRecord::new(*at, bindings, uniforms, *groups, x);
+            let StepLaunch { program: _, bindings, uniforms, groups, tiling, size, checks: _, lists: _ } = of;
+            let dispatch = DispatchRecord::new(*at, bindings.iter().copied(), uniforms, *groups, x);
             WholeRecord { dispatch, tiling: *tiling, size: (x.add(size.0), x.add(size.1)) }
         };
         let whole = whole.iter().map(of_whole).collect();
+        let lists = lists.as_ref().map(|StepLists { kernels, elements, scratch: _ }| ListsRecord {
+            kernels: kernels.iter().map(|(at, of)| DispatchRecord::of(*at, of, x)).collect(),
+            scratch: x.add(*elements),
+        });
         let of_parts = |StepParts { program, join: joins, launch, scratch: _ }: &StepParts| {
             let PartsLaunch { parts, join, count, scratch, rows, most_rows, tiling } = launch;
             PartsRecord {
@@ -225,7 +239,7 @@ impl StepRecord {
         };
         let few = few.iter().map(of_few).collect();
         let checks = checks.iter().map(|(at, of)| DispatchRecord::of(*at, of, x)).collect();
-        StepRecord { whole, parts, few, checks, without_library: *without_library }
+        StepRecord { whole, lists, parts, few, checks, without_library: *without_library }
     }
 }
 
@@ -236,26 +250,38 @@ struct Reader<'r> {
     tiles: &'r TileLaunches,
 }
 
-/// Whether a dispatch may use scratch memory, and how.
-type ScratchUse = Option<Access>;
+/// Whether a dispatch may use scratch memory, how, and of which elements.
+type ScratchUse = Option<(Access, DType)>;
 
 impl Reader<'_> {
     /// The step without its parts, and these, whose scratch memory has no number yet.
     fn step(&self, record: StepRecord) -> Result<(StepTiles, Vec<StepParts>)> {
-        let StepRecord { whole, parts, few, checks, without_library } = record;
-        let whole = whole.into_iter().map(|of| self.whole(&of)).collect::<Result<_>>()?;
+        let StepRecord { whole, lists, parts, few, checks, without_library } = record;
+        let lists = lists.map(|of| self.lists(&of)).transpose()?;
+        if lists.as_ref().is_some_and(|lists| lists.kernels.len() != whole.len() || !parts.is_empty()) {
+            return Err(malformed("lists of other programs than those that do a step"));
+        }
+        let in_lists = lists.as_ref().map(|_| (Access::Read, DType::I32));
+        let whole = whole.into_iter().map(|of| self.whole(&of, in_lists)).collect::<Result<_>>()?;
         let few = few.into_iter().map(|of| self.few(of)).collect::<Result<_>>()?;
         let checks = checks.iter().map(|of| self.join(of, None)).collect::<Result<_>>()?;
         let divided = parts.iter().map(|of| self.parts(of)).collect::<Result<_>>()?;
-        Ok((StepTiles { whole, parts: Vec::new(), few, checks, without_library }, divided))
+        Ok((StepTiles { whole, lists, parts: Vec::new(), few, checks, without_library }, divided))
     }
 
-    fn whole(&self, of: &WholeRecord) -> Result<(usize, StepLaunch)> {
+    fn whole(&self, of: &WholeRecord, scratch: ScratchUse) -> Result<(usize, StepLaunch)> {
         let (at, PartLaunch { code: program, bindings, uniforms, groups }) =
-            self.program(&of.dispatch, None)?;
-        let (bindings, tiling) = (operands(bindings)?, checked(of.tiling)?);
+            self.program(&of.dispatch, scratch)?;
+        let (tiling, checks) = (checked(of.tiling)?, Vec::new());
         let size = (self.extents.get(of.size.0)?, self.extents.get(of.size.1)?);
-        Ok((at, StepLaunch { program, bindings, uniforms, groups, tiling, size, checks: Vec::new() }))
+        Ok((at, StepLaunch { program, bindings, uniforms, groups, tiling, size, checks, lists: None }))
+    }
+
+    /// Lists, whose scratch memory has no number yet.
+    fn lists(&self, of: &ListsRecord) -> Result<StepLists> {
+        let written = Some((Access::Write, DType::I32));
+        let kernels = of.kernels.iter().map(|of| self.join(of, written)).collect::<Result<_>>()?;
+        Ok(StepLists { kernels, elements: self.extents.get(of.scratch)?, scratch: 0 })
     }
 
     fn few(&self, of: FewRecord) -> Result<(usize, FewRows)> {
@@ -265,8 +291,8 @@ impl Reader<'_> {
     }
 
     fn parts(&self, of: &PartsRecord) -> Result<StepParts> {
-        let (program, parts) = self.program(&of.parts, Some(Access::Write))?;
-        let (at, join) = self.join(&of.join, Some(Access::Read))?;
+        let (program, parts) = self.program(&of.parts, Some((Access::Write, DType::F32)))?;
+        let (at, join) = self.join(&of.join, Some((Access::Read, DType::F32)))?;
         let [count, scratch, rows] = [of.count, of.scratch, of.rows].map(|at| self.extents.get(at));
         let (count, scratch, rows) = (count?, scratch?, rows?);
         let (most_rows, tiling) = (of.most_rows, checked(of.tiling)?);
@@ -303,8 +329,10 @@ impl Reader<'_> {
                 fits_operand(buffer, arg, self.step).map_err(malformed)?;
                 Ok(Bound::Operand(arg))
             }
-            None if Some(buffer.access) == scratch && buffer.dtype == DType::F32 => Ok(Bound::Scratch),
-            None => Err(malformed("scratch memory is f32, written by parts and read by what joins them")),
+            None if Some((buffer.access, buffer.dtype)) == scratch => Ok(Bound::Scratch),
+            None => Err(malformed(
+                "scratch memory is f32 of parts, read by what joins them, or i32 of lists, read by programs",
+            )),
         };
         let bindings = of.bindings.iter().zip(buffers).map(bound).collect::<Result<_>>()?;
         let uniforms =

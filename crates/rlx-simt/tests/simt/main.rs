@@ -14,6 +14,7 @@ mod convs;
 mod faults;
 mod few_rows;
 mod graphs;
+mod grouped;
 mod handles;
 mod headers;
 mod hostile;

@@ -36,7 +36,7 @@ impl Group<'_> {
         self.read_element(view, row, col)?.ok_or_else(|| format!("g{} is read beside its images", view.0))
     }
 
-    /// The same of a view that is read; none where it reads as 0.
+    /// The same of a view that is read alone, or stored to; none where it reads as 0, and nothing is stored.
     pub(super) fn read_element(&self, view: View, row: i64, col: i64) -> Step<Option<i64>> {
         let v = self.p.view(view);
         let Some((image, of_axes, along)) = self.in_window(view, row, col)? else { return Ok(None) };

@@ -5,6 +5,11 @@ use super::shared::Step;
 use crate::ir::View;
 
 impl Group<'_> {
+    /// Whether the workgroup has anything to do.
+    pub(super) fn has_table(&self) -> Step<bool> {
+        self.p.grid.table.map_or(Ok(true), |view| Ok(self.in_page(view, 0)?.is_some()))
+    }
+
     /// Elements to the page that a view's row is in, and the row's number in it; without a lookup, none and the row itself. None where the table has no such page.
     pub(super) fn in_page(&self, view: View, row: i64) -> Step<Option<(i128, i64)>> {
         let v = self.p.view(view);

@@ -137,7 +137,8 @@ impl Group<'_> {
             if at.0 >= rows || at.1 >= cols {
                 continue;
             }
-            let element = self.element(what.to, at.0, at.1)?;
+            // A row that is looked up may not be there.
+            let Some(element) = self.read_element(what.to, at.0, at.1)? else { continue };
             self.read_where_stored(what, at, element)?;
             let stored = self.checked(buffer, element)?;
             let beside: Vec<f32> = given.iter().map(|of| of[i as usize].unwrap_or_default()).collect();

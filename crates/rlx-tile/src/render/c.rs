@@ -161,6 +161,7 @@ fn declarations(p: &Program, body: &str, out: &mut String) -> Result<()> {
     for (i, v) in p.views.iter().enumerate().filter(|(i, _)| !several && !is_mapped(p, *i)) {
         declare_view(p, i, v, out)?;
     }
+    lookups::return_without_table(p, out);
     windows::declare_inverses(p, out);
     let Some(atom) = p.atom() else { return Ok(()) };
     for (i, f) in p.fragments.iter().enumerate() {

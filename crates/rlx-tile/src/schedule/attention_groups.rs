@@ -152,6 +152,7 @@ impl Schedule<'_> {
                 cols: Size::Const(what.value_dim),
                 tile: (t.queries, what.value_dim),
                 batch: (SIZES..).take(what.dims() as usize).map(Size::Uniform).collect(),
+                table: None,
                 bands: 1,
             },
             views: vec![

@@ -14,8 +14,8 @@ use crate::ir::Program;
 pub struct StepLaunch {
     /// The program.
     pub program: Arc<Program>,
-    /// The operand of each of the program's buffers. Each is bound from where a multiple of 16 bytes is.
-    pub bindings: Vec<Arg>,
+    /// What each of the program's buffers is. Each is bound from where a multiple of 16 bytes is.
+    pub bindings: Vec<Bound>,
     /// The value of each of its uniforms.
     pub uniforms: Vec<UniformArg>,
     /// How many workgroups.
@@ -26,6 +26,17 @@ pub struct StepLaunch {
     pub size: (Extent, Extent),
     /// What reports numbers of lists that are out of range; it makes nothing.
     pub checks: Vec<PartLaunch<Kernel>>,
+    /// What is dispatched before the program, where that reads lists.
+    pub lists: Option<Listed>,
+}
+
+/// What makes the lists that a program looks rows up in, in scratch memory.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The dispatch.
+    pub launch: PartLaunch<Kernel>,
+    /// Elements of the scratch memory, each an i32: as many for all programs of a step.
+    pub scratch: Extent,
 }
 
 impl StepLaunch {
@@ -39,7 +50,7 @@ impl StepLaunch {
     }
 }
 
-/// What a dispatch of a divided step is bound to.
+/// What a dispatch of a step is bound to, where that may have scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// An operand of the step.
@@ -48,7 +59,7 @@ pub enum Bound {
     Scratch,
 }
 
-/// A dispatch of a divided step; see [`rlx_kernel::Launch`].
+/// A dispatch of a step that has several; see [`rlx_kernel::Launch`].
 #[derive(Debug, Clone)]
 pub struct PartLaunch<P> {
     /// The program or kernel.

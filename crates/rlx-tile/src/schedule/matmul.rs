@@ -14,6 +14,7 @@ use rlx_kernel::TypeSupport;
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
+use super::grouped;
 use super::matmul_groups::matmul_groups;
 use super::matmul_tensors::matmul_tensors;
 use super::tilings::Tiling;
@@ -65,6 +66,9 @@ pub struct Matmul {
     pub batch: usize,
     /// A workgroup sums over its part of the depth.
     pub parts: bool,
+    /// Rows of both operands and of the result are looked up, so that a workgroup has rows of one group ([`Lists`](super::Lists)): the batch is the tiles of all
+    /// groups, each of as many rows as a workgroup has.
+    pub grouped: bool,
     /// Rows of the left operand are windows that slide over images, which it is stored as: along how many dimensions, and how.
     pub window: Vec<Slide>,
     /// What the body of the left operand is given beside an element, in the order of its variables.
@@ -113,6 +117,8 @@ pub struct Sizes {
     pub part: i32,
     /// The batch.
     pub batch: Vec<i32>,
+    /// Where rows are looked up, where the lists of left rows and of the result's begin behind that of groups, and how many left rows, groups and rows of the result there are.
+    pub lists: Vec<i32>,
     /// With a window its channels, then the places, the size and the step of each of its dimensions.
     pub window: Vec<i32>,
     /// The left operand.
@@ -136,6 +142,7 @@ impl Matmul {
             result: Operand { vector: 2, ..operand },
             batch: 0,
             parts: false,
+            grouped: false,
             window: Vec::new(),
             left_with: Vec::new(),
             right_with: Vec::new(),
@@ -151,7 +158,11 @@ impl Matmul {
 
     /// What its programs are called.
     pub(super) fn kind(&self) -> &'static str {
-        if self.window.is_empty() { "matmul" } else { "conv" }
+        match (self.grouped, self.window.is_empty()) {
+            (true, _) => "grouped",
+            (false, true) => "matmul",
+            (false, false) => "conv",
+        }
     }
 
     /// What bodies are given, with the operand that it is beside.
@@ -176,12 +187,17 @@ impl Matmul {
             dtype: given.dtype,
             access: Access::Read,
         }));
+        all.extend(self.grouped.then(|| BufferDecl {
+            name: "lists".to_owned(),
+            dtype: grouped::LIST,
+            access: Access::Read,
+        }));
         all.extend(self.buffers.iter().cloned());
         all
     }
 
     /// The names of the program's uniforms: m, n, k, the batch, the base and strides of each operand and of what bodies are given, with parts the size of
-    /// one, those of a window, and those of the bodies.
+    /// one, those of lists, those of a window, and those of the bodies.
     pub fn all_uniforms(&self) -> Vec<String> {
         let mut all: Vec<String> = ["m", "n", "k"].map(String::from).to_vec();
         all.extend((0..self.batch).map(|i| format!("batch{i}")));
@@ -191,6 +207,7 @@ impl Matmul {
             all.extend((0..self.batch).map(|i| format!("{name}.batch{i}")));
         }
         all.extend(self.parts.then(|| "part".to_owned()));
+        all.extend(grouped::UNIFORMS.iter().filter(|_| self.grouped).map(|name| (*name).to_owned()));
         all.extend(self.window_uniforms());
         all.extend(self.uniforms.iter().cloned());
         all
@@ -205,6 +222,7 @@ impl Matmul {
             all.extend(&strides.batch);
         }
         all.extend(self.parts.then_some(sizes.part));
+        all.extend(&sizes.lists);
         all.extend(&sizes.window);
         all
     }
@@ -216,6 +234,11 @@ impl Matmul {
 
     /// The number of the first uniform of the window.
     pub(super) fn first_of_window(&self) -> usize {
+        self.first_of_lists() + if self.grouped { grouped::UNIFORMS.len() } else { 0 }
+    }
+
+    /// The number of the first uniform of lists.
+    pub(super) fn first_of_lists(&self) -> usize {
         self.part_uniform() + usize::from(self.parts)
     }
 
@@ -294,9 +317,13 @@ impl Matmul {
             row_stride: uniform(1),
             heads: None,
             window: if number == 0 { self.window_of_left() } else { None },
-            lookup: None,
+            lookup: self.lookup(number),
             col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
-            batch: self.batch_sizes(first + 3),
+            batch: match self.grouped {
+                // Lists say where a tile's rows are.
+                true => vec![Size::Const(0); self.batch],
+                false => self.batch_sizes(first + 3),
+            },
             vector: operand.vector,
         }
     }
@@ -325,7 +352,7 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
             "f16 needs sm_75, AMD's or Apple's matrix instructions, bf16 sm_80 or those, f32 Apple's",
         ));
     };
-    if let Some(why) = unsaid(arch, what) {
+    if let Some(why) = unsaid(arch, what).or_else(|| grouped::refused(what)) {
         return Err(unsupported(why));
     }
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
@@ -414,6 +441,8 @@ impl Schedule<'_> {
                 cols: Size::Uniform(N),
                 tile: (tm, tn),
                 batch: what.batch_sizes(3),
+                // Tiles behind all groups.
+                table: what.grouped.then_some(View(1)),
                 bands: self.tiling.bands,
             },
             views: vec![

@@ -182,6 +182,7 @@ pub(super) fn declared(arch: Arch, what: &Matmul, tiling: &Tiling) -> Program {
             cols: Size::Uniform(N),
             tile: (tm, tn),
             batch: what.batch_sizes(3),
+            table: None,
             bands: tiling.bands,
         },
         views: vec![

@@ -1,5 +1,5 @@
 //! A step of LIR as a tile program: a matmul or a convolution with what is around it in its region ([`step_sums`](super::step_sums)), or an attention
-//! ([`step_attention`]).
+//! ([`step_attention`]), or rows times the matrices of their groups ([`step_grouped`]).
 //!
 //! On sm_90a a matmul or an attention is a program of the group level where tensor copies can take its operands ([`matmul_groups`](super::matmul_groups()),
 //! [`attention_groups`](super::attention_groups())); all others, and those of few rows, are those of sm_80.
@@ -8,11 +8,12 @@ use rlx_kernel::schedule::{Scheduled, StepDesc, Unscheduled};
 
 use super::launch::StepLaunch;
 use super::step_attention::{self, Undivided};
+use super::step_grouped::{self, StepGrouped};
 use super::step_sums::{StepSums, Whole};
 use super::tilings::Tiling;
 use crate::atom::Arch;
 
-/// A step around a matmul or a convolution of f16 or bf16, or of an attention of these: what all of its programs have in common, whatever tiling each is by.
+/// A step around a matmul or a convolution of f16 or bf16, or of an attention or of rows in groups of these: what all of its programs have in common, whatever tiling each is by.
 pub struct StepPrograms<'s> {
     arch: Arch,
     of: Of<'s>,
@@ -21,6 +22,7 @@ pub struct StepPrograms<'s> {
 enum Of<'s> {
     Sums(Box<(StepSums<'s>, Whole)>),
     Attention(Box<Undivided<'s>>),
+    Grouped(Box<StepGrouped>),
 }
 
 impl<'s> StepPrograms<'s> {
@@ -31,6 +33,9 @@ impl<'s> StepPrograms<'s> {
     pub fn of(arch: Arch, step: &'s StepDesc) -> Scheduled<StepPrograms<'s>> {
         if let Some(attention) = step_attention::parts(step) {
             return Ok(StepPrograms { arch, of: Of::Attention(Box::new(attention?.undivided()?)) });
+        }
+        if let Some(grouped) = step_grouped::parts(arch, step) {
+            return Ok(StepPrograms { arch, of: Of::Grouped(Box::new(grouped?)) });
         }
         let sums = StepSums::of(arch.of_warps(), step)?;
         let whole = sums.whole(arch)?;
@@ -47,6 +52,7 @@ impl<'s> StepPrograms<'s> {
         match &self.of {
             Of::Sums(of) => Ok(of.0.tilings_on(self.arch, units)),
             Of::Attention(attention) => attention.tilings(self.arch),
+            Of::Grouped(grouped) => Ok(grouped.tilings(self.arch.of_warps())),
         }
     }
 
@@ -58,6 +64,7 @@ impl<'s> StepPrograms<'s> {
         match &self.of {
             Of::Sums(of) => of.0.launch(self.arch, &of.1, tiling),
             Of::Attention(attention) => attention.launch(self.arch, tiling),
+            Of::Grouped(grouped) => grouped.launch(self.arch.of_warps(), tiling),
         }
     }
 }

@@ -54,13 +54,14 @@ impl Undivided<'_> {
         let program = attention(arch, &self.what, &own).map_err(|e| Unscheduled(e.to_string()))?;
         Ok(StepLaunch {
             program: Arc::new(program),
-            bindings: self.bindings.clone(),
+            bindings: self.bindings.iter().copied().map(Bound::Operand).collect(),
             uniforms: self.uniforms.clone(),
             groups: self.batch.iter().fold(rows.ceil_div(i64::from(own.queries)), |n, &d| n * d),
             tiling: *tiling,
             // Every item and head has workgroups of its own, so rows alone decide which tiling is for a run.
             size: (rows, Extent::Const(i64::MAX)),
             checks: self.checks.clone(),
+            lists: None,
         })
     }
 }

@@ -116,7 +116,7 @@ impl<'s> StepConv<'s> {
 
     /// The image, the weights and the result.
     pub(super) fn operands(&self) -> Operands {
-        Operands::of_window([0, 1, 2].map(|i| self.matrix(i)), !self.window.is_empty())
+        Operands::as_they_are([0, 1, 2].map(|i| self.matrix(i)), !self.window.is_empty())
     }
 
     /// The operand number `i`, or the result.

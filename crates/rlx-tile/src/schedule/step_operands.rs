@@ -57,8 +57,8 @@ impl Operands {
         Ok(Operands { matrices, of_left, of_result: 0, over: false, of_windows: false })
     }
 
-    /// A convolution's image, weights and result; a window may slide over the image.
-    pub(super) fn of_window(matrices: [Matrix; 3], of_windows: bool) -> Operands {
+    /// What is multiplied as it is, and the result: a convolution's image and weights, where a window may slide over the image, or rows in groups.
+    pub(super) fn as_they_are(matrices: [Matrix; 3], of_windows: bool) -> Operands {
         Operands { matrices: matrices.into(), of_left: 0, of_result: 0, over: false, of_windows }
     }
 

@@ -14,7 +14,7 @@ use rlx_kernel::schedule::{
     Arg, Epilogue, Joined, MatMulOperand, MatMulParts, MatMulRead, Scheduled, StepDesc, Unscheduled,
 };
 
-use super::launch::StepLaunch;
+use super::launch::{Bound, StepLaunch};
 use super::matmul::{Matmul, matmul};
 use super::matmul_groups::refused;
 use super::parts::MULTIPLE;
@@ -291,12 +291,13 @@ impl<'s> StepSums<'s> {
         let program = matmul(arch, &whole.what, tiling).map_err(|e| Unscheduled(e.to_string()))?;
         Ok(StepLaunch {
             program: Arc::new(program),
-            bindings: whole.bindings.clone(),
+            bindings: whole.bindings.iter().copied().map(Bound::Operand).collect(),
             uniforms: whole.uniforms.clone(),
             groups: self.groups(tiling),
             tiling: *tiling,
             size: (self.m, self.n),
             checks: Vec::new(),
+            lists: None,
         })
     }
 }

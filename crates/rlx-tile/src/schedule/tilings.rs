@@ -37,6 +37,12 @@ impl Tiling {
         }
     }
 
+    /// The same with twice the lanes beside each other, of warps: where elements are copied one by one, each lane has half of them in registers.
+    #[must_use]
+    pub fn with_twice_the_lanes(self) -> Tiling {
+        Tiling { warps: (self.warps.0, 2 * self.warps.1), ..self }
+    }
+
     /// Whether its tile is no larger than a result of so many rows and columns, which are rounded up to the 16 of a matrix instruction. On the group level
     /// there must be work for a GPU's multiprocessors, too, unless there is no smaller tile, and few rows are for tiles of 16.
     pub fn suits(&self, rows: i64, cols: i64) -> bool {

@@ -39,6 +39,7 @@ impl Verifier<'_> {
             )
         })?;
         p.views.iter().enumerate().try_for_each(|(i, v)| self.declared_view(&format!("g{i}"), v))?;
+        self.declared_table()?;
         p.tiles.iter().enumerate().try_for_each(|(i, t)| self.declared_tile(&format!("t{i}"), t))?;
         self.group_declarations()?;
         let limit = p.arch.shared_bytes();

@@ -4,6 +4,7 @@ use rlx_ir::DType;
 use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
+use crate::atom::Loading;
 use crate::ir::{Copy, ViewDecl};
 
 impl Verifier<'_> {
@@ -28,12 +29,39 @@ impl Verifier<'_> {
         })
     }
 
+    /// What workgroups end without is the same page for all that a workgroup reads, and none of these has several tiles or roles.
+    pub(super) fn declared_table(&self) -> Checked {
+        let Some(view) = self.p.grid.table else { return Ok(()) };
+        self.known_view("grid", view)?;
+        let lookup = self.p.view(view).lookup.as_ref();
+        let once = lookup.is_some_and(|of| of.page.is_none()) && self.p.producers() == 0;
+        must(once, "grid", || {
+            Rule::Declaration(
+                "workgroups end without a table that all rows of a view are in one page of".to_string(),
+            )
+        })
+    }
+
     /// A page that is not there is 0 where the element is multiplied, so nothing may become of it on the way.
     pub(super) fn copy_of_lookup(&self, at: &str, c: &Copy) -> Checked {
         let as_they_are = c.map.is_none() && self.p.view_dtype(c.from) == self.p.tile(c.to).dtype;
         let beside = c.with.iter().any(|beside| self.p.view(beside.view).lookup.is_some());
         must(!beside && (self.p.view(c.from).lookup.is_none() || as_they_are), at, || {
             Rule::Transfer("rows that are looked up are copied as they are".to_string())
+        })
+    }
+
+    /// Rows that are not there are not stored, and which row of the view's buffer one is, no body is told.
+    pub(super) fn store_of_lookup(&self, at: &str, view: &ViewDecl, as_they_are: bool) -> Checked {
+        if view.lookup.is_none() {
+            return Ok(());
+        }
+        must(as_they_are, at, || {
+            Rule::Access("sums of rows that are looked up are stored as they are".to_string())
+        })?;
+        let known = self.p.atom().is_some_and(|atom| atom.loading != Loading::Matrix);
+        must(known, at, || {
+            Rule::Access("rows that are looked up are stored by lanes that know their sums".to_string())
         })
     }
 }

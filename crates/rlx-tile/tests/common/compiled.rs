@@ -8,8 +8,9 @@ use rlx_ir::testing::{Gen, difference, random_bindings, tolerance};
 use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, Op, Value, text};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Executable, StepRun};
+use rlx_kernel::schedule::Arg;
 use rlx_opt::{CompileOptions, CompilePipeline};
-use rlx_tile::schedule::{Tiling, step};
+use rlx_tile::schedule::{Bound, Tiling, step};
 use rlx_tile::{Arch, interp};
 
 /// Compute units of a device, which have several tiles where a program says so.
@@ -121,7 +122,7 @@ pub fn by_tiles(
         Ok(launch) => launch.on_units(Some(UNITS)),
         Err(why) => return Ok(Err(why.to_string())),
     };
-    let (uniforms, bindings) = (run.uniforms(&launch.uniforms)?, run.bindings(&launch.bindings));
+    let (uniforms, bindings) = (run.uniforms(&launch.uniforms)?, run.bindings(&operands(&launch.bindings)));
     // What no compiler of the machine's sees here is at least written.
     rlx_tile::render::source(&launch.program, "k")?;
     let groups = run.number(launch.groups)?;
@@ -130,6 +131,15 @@ pub fn by_tiles(
     assert_eq!(groups, if several { tiles.min(UNITS.into()) } else { tiles }, "workgroups");
     interp::run_in(&launch.program, groups, &uniforms, run.pools(), &bindings)?;
     Ok(Ok(()))
+}
+
+/// What is bound to operands alone, as that of all steps of these graphs is.
+pub fn operands(bindings: &[Bound]) -> Vec<Arg> {
+    let operand = |bound: &Bound| match *bound {
+        Bound::Operand(arg) => arg,
+        Bound::Scratch => unreachable!("no step of these has lists"),
+    };
+    bindings.iter().map(operand).collect()
 }
 
 /// The types that steps on an architecture are tested in.

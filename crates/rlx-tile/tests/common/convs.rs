@@ -161,6 +161,7 @@ impl ConvCase {
             k: depth,
             part: 0,
             batch,
+            lists: Vec::new(),
             window,
             given: Vec::new(),
             left,

@@ -5,6 +5,7 @@ pub mod attention;
 pub mod attention_parts;
 pub mod compiled;
 pub mod convs;
+pub mod grouped;
 pub mod groups;
 pub mod prologue;
 pub mod prologue_graphs;
@@ -89,7 +90,7 @@ fn up(size: i32, of: i32) -> i32 {
 }
 
 /// Guard elements around the result, which nothing may change.
-const CANARY: f64 = -77.0;
+pub const CANARY: f64 = -77.0;
 
 fn stored(operand: &Operand, rows: i32, cols: i32) -> (i32, i32) {
     if operand.transposed { (cols, rows) } else { (rows, cols) }

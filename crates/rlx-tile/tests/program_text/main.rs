@@ -11,7 +11,9 @@ mod compiler;
 
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
+use common::compiled::ARCHS;
 use common::convs::ConvCase;
+use common::grouped::GroupedCase;
 use common::prologue::PrologueCase;
 use common::{Case, Map};
 use rlx_ir::testing::Gen;
@@ -121,6 +123,22 @@ fn texts_run(arch: Arch) {
     run(arch, cases.chain(in_parts).chain(computed));
 }
 
+/// The same of rows in groups, whose lists the kernel has made.
+fn groups_run(arch: Arch) {
+    let all = std::env::var_os("RLX_TEST_ALL").is_some();
+    let cases = (0..if all { 5 * CASES } else { CASES / 3 }).map(|seed| {
+        let mut g = Gen::new(32_000 + seed);
+        let case = GroupedCase::random(&mut g, arch);
+        let tiling = g.pick(&case.tilings());
+        let launch = case.launch(Some(&tiling));
+        let after = case.interpret(&launch).unwrap().0;
+        let memory = case.memory(&launch).unwrap();
+        let program = (*launch.program).clone();
+        (recorded(&program, case.describe(), case.uniforms(&launch), memory, after), program)
+    });
+    run(arch, cases);
+}
+
 /// The same of convolutions.
 fn convolutions_run(arch: Arch) {
     let all = std::env::var_os("RLX_TEST_ALL").is_some();
@@ -227,6 +245,11 @@ fn text_of_attention_for_gfx1100_runs_as_interpreted() {
 #[test]
 fn text_of_attention_for_gfx1200_runs_as_interpreted() {
     attentions_run(Arch::Gfx1200);
+}
+
+#[test]
+fn text_of_rows_in_groups_runs_as_interpreted() {
+    ARCHS.into_iter().for_each(groups_run);
 }
 
 #[test]

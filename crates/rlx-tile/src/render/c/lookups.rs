@@ -1,8 +1,18 @@
 //! Rows that are looked up: the page of a row.
 
+use std::fmt::Write;
+
 use super::body::Body;
 use super::language::size;
-use crate::ir::{Size, View};
+use crate::ir::{Program, Size, View};
+
+/// Ends a workgroup that has nothing to do.
+pub(super) fn return_without_table(p: &Program, out: &mut String) {
+    let Some(view) = p.grid.table else { return };
+    let Some(lookup) = &p.view(view).lookup else { return };
+    let (v, pages) = (view.0, size(lookup.pages));
+    let _ = writeln!(out, "  if (l{v}[0] < -{pages} || l{v}[0] >= {pages}) return;");
+}
 
 impl Body<'_> {
     /// Declares the page of a row, whether the table has it, and the row's number in it.

@@ -45,8 +45,11 @@ impl Body<'_> {
         }
         self.open("{");
         self.line(&format!("const int row0 = {} + {};", index(at.0), lane_place(&atom.sum, false)));
-        self.line(&format!("const int col0 = {} + {};", index(at.1), lane_place(&atom.sum, true)));
-        match self.p.stores_chunks(what.to, what.from) {
+        let chunks = self.p.stores_chunks(what.to, what.from);
+        if !chunks || what.map.is_some() {
+            self.line(&format!("const int col0 = {} + {};", index(at.1), lane_place(&atom.sum, true)));
+        }
+        match chunks {
             false => self.store_dealt(atom, what)?,
             true => {
                 self.line(&format!("const int chunk0 = {} + lane % {QUAD} * {CHUNK};", index(at.1)));
@@ -85,6 +88,7 @@ impl Body<'_> {
         for first in (0..atom.sum.elements()).step_by(neighbours as usize) {
             self.open("{");
             self.place_of_block(atom, first, "j");
+            self.page_of_row(what.to);
             for part in (0..neighbours).step_by(together as usize) {
                 let sum = match before {
                     true => format!("made[j - part * {group}]"),
@@ -173,6 +177,7 @@ impl Body<'_> {
             self.line(&format!("u32 w[{QUAD}] = {{{}}};", list(pair)));
             self.line("exchange(w, lane);");
             self.place_of_chunk(atom, first, "part");
+            self.page_of_row(what.to);
             self.write_chunk(what.to);
             self.close();
         }
