@@ -27,6 +27,9 @@ fn counted(program: &Program) -> Counters {
     if program.name.starts_with("conv.") {
         return counted_conv(program);
     }
+    if program.name.starts_with("grouped.") {
+        return counted_grouped(program);
+    }
     let [m, n, k] = SIZES;
     let batch = program.grid.batch.len();
     let transposed = |view: usize, cols: u32| match program.views[view].cols {
@@ -64,6 +67,29 @@ fn counted(program: &Program) -> Counters {
     sizes.push(n);
     let sizes: Vec<i32> = sizes.into_iter().map(|size| size * BATCH.pow(batch as u32)).collect();
     run(program, &uniforms, &sizes)
+}
+
+/// The same of rows in two groups: the list of a tile's rows has every second one, of as many as there are, and behind these rows that are not there.
+fn counted_grouped(program: &Program) -> Counters {
+    let [m, n, k] = SIZES;
+    let tile = program.grid.tile.0 as i32;
+    let of_group = (m / 2 + tile - 1) / tile;
+    let tiles = 2 * of_group;
+    let mut lists: Vec<i32> = (0..tiles).map(|t| t / of_group).collect();
+    lists.extend((0..tiles * tile).map(|i| {
+        let (group, row) = (i / (of_group * tile), i % (of_group * tile));
+        if row < m / 2 { 2 * row + group } else { i32::MAX }
+    }));
+    let transposed = program.views[1].rows == Size::Uniform(1);
+    let mut uniforms = vec![tile, n, k, tiles];
+    for (row, all) in [(k, 0), (if transposed { k } else { n }, k * n), (n, 0)] {
+        uniforms.extend([0, row, 1, all]);
+    }
+    uniforms.extend([tiles, tiles, m, 2, m]);
+    let elements = [m * k, 2 * k * n, m * n].map(|size| vec![0; 2 * size as usize]);
+    let mut pools: Vec<Vec<u8>> = elements.into();
+    pools.push(lists.iter().flat_map(|number| number.to_le_bytes()).collect());
+    run_on(program, &uniforms, pools)
 }
 
 /// The same of a convolution: two images of 9 by 7 (by 5) places in two groups of 16 channels and 40 filters; of three channels, where they are accessed one by one, and of 64 in a map.
@@ -148,6 +174,10 @@ fn run(program: &Program, uniforms: &[i32], elements: &[i32]) -> Counters {
     let pools: Vec<Vec<u8>> = (program.buffers.iter().zip(elements))
         .map(|(b, &size)| vec![0; size as usize * b.dtype.size_bytes()])
         .collect();
+    run_on(program, uniforms, pools)
+}
+
+fn run_on(program: &Program, uniforms: &[i32], pools: Vec<Vec<u8>>) -> Counters {
     let bindings: Vec<Binding> =
         pools.iter().enumerate().map(|(pool, p)| Binding { pool, offset: 0, len: p.len() }).collect();
     let grid = if program.has_several_tiles() { GRID } else { interp::workgroups(program, uniforms) };

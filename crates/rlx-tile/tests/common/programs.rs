@@ -2,7 +2,7 @@
 
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
-use rlx_tile::atom::Atom;
+use rlx_tile::atom::{Atom, Loading};
 use rlx_tile::beside::Span;
 use rlx_tile::schedule::{
     Attention, AttentionTiling, Given, Mask, Matmul, Operand, Pages, Tiling, attention,
@@ -50,6 +50,7 @@ pub fn programs() -> Vec<(String, Program)> {
         add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
         convolutions(&plain, &mut |what, number, suffix| add(what, &tilings(arch)[number], suffix));
+        in_groups(arch, &plain, &mut add);
         if dtype != DType::F32 {
             let computed = computed_tilings(arch);
             computed.iter().for_each(|t| add(&by_blocks(plain.clone(), DType::U4), t, "nt.u4_blocks"));
@@ -129,6 +130,22 @@ fn convolutions(plain: &Matmul, add: &mut dyn FnMut(&Matmul, usize, &str)) {
     [2, 5].into_iter().for_each(|number| {
         add(&Matmul { parts: true, batch: 1, result, ..three.clone() }, number, "conv3x3.nt.parts");
     });
+}
+
+/// Rows in groups, stored as wide as they may be, which are looked up where lanes know which sums they have.
+fn in_groups(arch: Arch, plain: &Matmul, add: &mut dyn FnMut(&Matmul, &Tiling, &str)) {
+    if Atom::of(arch, plain.compute).is_none_or(|atom| atom.loading == Loading::Matrix) {
+        return;
+    }
+    let wide = Operand { vector: 8, ..plain.result };
+    let rows = Matmul { grouped: true, batch: 1, result: wide, ..plain.clone() };
+    let tilings = tilings(arch);
+    [0, 2, 5].into_iter().for_each(|i| add(&rows, &tilings[i], "grouped.nn"));
+    let columns = Matmul { right: Operand { transposed: true, ..plain.right }, ..rows.clone() };
+    add(&columns, &tilings[5], "grouped.nt");
+    let of = |operand: Operand| Operand { vector: 1, ..operand };
+    let odd = Matmul { left: of(rows.left), right: of(rows.right), result: of(rows.result), ..rows };
+    [2, 5].into_iter().for_each(|i| add(&odd, &tilings[i].with_twice_the_lanes(), "grouped.nn.odd"));
 }
 
 /// Attentions by name, such as `sm_80.bf16.attention.128.q64.k64.w4.s2.causal`: sizes of heads, every tiling of one of them, and each mask.
