@@ -184,11 +184,19 @@ fn add_rows(table: &mut Table) {
     let top = Op::TopK { k: Dim::Static(10), axis: 1, largest: true, sorted: true };
     add("rows top 10 of 5000", top.clone(), &[8, 5000]);
     add("rows top 10 of 50257", top, &[1, 50_257]);
+    let top = |count| Op::TopK { k: Dim::Static(count), axis: 1, largest: true, sorted: true };
+    add("rows top 200 of 5000", top(200), &[8, 5000]);
+    add("rows top 2048 of 4096", top(2048), &[2, 4096]);
+    add("rows top 50 of 50257", top(50), &[1, 50_257]);
+    add("rows sorted 1000", top(1000), &[8, 1000]);
     add(
         "rows greatest of 50257",
         Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: false },
         &[1, 50_257],
     );
+    let least = |axis| Op::ArgReduce { op: ArgOp::Min, axis, keep_dim: false, last: true };
+    add("rows least of 4000", least(1), &[8, 4000]);
+    add("rows least of 2000 columns", least(1), &[2, 2000, 48]);
     add("rows softmax 100000", Op::Softmax { axis: -1 }, &[1, 100_000]);
 }
 

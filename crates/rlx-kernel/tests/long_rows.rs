@@ -5,10 +5,10 @@ mod common;
 
 use common::{apple, disagreement, native, shorts, try_compiled, words};
 use rlx_ir::op::ReduceOp;
-use rlx_ir::ops::parts::{PART, SEARCHED};
+use rlx_ir::ops::parts::PART;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
-use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, Shape, Value};
+use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, Shape, Value, sym};
 use rlx_kernel::KernelTarget;
 
 /// Random cases of each family.
@@ -139,6 +139,10 @@ fn running_reductions_agree() {
 /// An operand with ties.
 fn tied(g: &mut Gen, dims: &[usize]) -> Value {
     let dtype = g.pick(&NUMBERS);
+    tied_of(g, dtype, dims)
+}
+
+fn tied_of(g: &mut Gen, dtype: DType, dims: &[usize]) -> Value {
     let mut x = g.value(dtype, dims, -3.0..3.0);
     if let rlx_ir::tensor::Elements::Float(v) = &mut x.elements {
         v.iter_mut().for_each(|v| *v = (*v * 8.0).round() / 8.0);
@@ -153,22 +157,72 @@ fn tied(g: &mut Gen, dims: &[usize]) -> Value {
 #[test]
 fn places_of_extremes_agree() {
     check(|g| {
-        let n = if g.chance(0.2) { SEARCHED * 4 + g.size(0..=SEARCHED) } else { length(g) };
+        let n = length(g);
         let (dims, axis) = dims(g, n);
         let x = tied(g, &dims);
         (Op::ArgReduce { op: g.variant(), axis, keep_dim: g.chance(0.5), last: g.chance(0.5) }, vec![x])
     });
 }
 
+/// How many elements are wanted of a row: few of many rows, or more of few rows, which are sorted. Then the dimensions, and the axis.
+fn wanted(g: &mut Gen, n: usize) -> (usize, Vec<usize>, usize) {
+    if g.chance(0.4) {
+        let (dims, axis) = dims(g, n);
+        return (g.size(0..=n.min(9)), dims, axis);
+    }
+    let mut dims = if n > 400 { Vec::new() } else { g.dims(0..=1, 1..=3) };
+    let axis = g.size(0..=dims.len());
+    dims.insert(axis, n);
+    (g.size(0..=n.min(1100)), dims, axis)
+}
+
 #[test]
 fn first_elements_agree() {
     check(|g| {
-        let n = length(g).min(PART + 1);
-        let (dims, axis) = dims(g, n);
+        let n = if g.chance(0.01) { 2 * PART + g.size(0..=PART) } else { length(g).min(PART + 1) };
+        let (k, dims, axis) = wanted(g, n);
         let x = tied(g, &dims);
-        let k = Dim::Static(g.size(0..=n.min(9)));
-        (Op::TopK { k, axis, largest: g.chance(0.5), sorted: true }, vec![x])
+        (Op::TopK { k: Dim::Static(k), axis, largest: g.chance(0.5), sorted: true }, vec![x])
     });
+}
+
+/// The numbers that are wanted of a row whose length only the run says, on devices with and without 64-bit integers.
+#[test]
+fn first_elements_of_rows_of_any_length_agree() {
+    let open = |name: &str| Dim::Dynamic(sym::named(name));
+    for seed in 0..40 {
+        let g = &mut Gen::new(seed);
+        let most = if g.chance(0.1) { 2500 } else { 300 };
+        let n = g.size(1..=most);
+        let (k, count) = match g.size(0..=2) {
+            0 => (Dim::Static(n.min(9)), n.min(9)),
+            1 => (Dim::Static(n.min(70)), n.min(70)),
+            _ => (open("n"), n),
+        };
+        let x = tied(g, &[2, n]);
+        let mut graph = Graph::new("open");
+        let id = graph.input("x", Shape::from_dims(&[Dim::Static(2), open("n")], x.dtype));
+        let y = graph.try_add(Op::TopK { k, axis: 1, largest: g.chance(0.5), sorted: true }, &[id]).unwrap();
+        let outputs = (0..2).map(|i| graph.result(y, i).unwrap()).collect();
+        graph.set_outputs(outputs);
+        let target = target(seed, x.dtype);
+        let mut bindings = Bindings::default();
+        bindings.set_input("x", x);
+        let executable = try_compiled(&graph, &target).unwrap();
+        let differs = disagreement(&graph, &bindings, &executable);
+        assert_eq!(differs, None, "{} seed {seed}: {count} of {n}\n{graph}", target.name);
+    }
+}
+
+#[test]
+fn more_elements_than_a_workgroup_sorts_agree() {
+    for (seed, (k, n, dtype)) in
+        [(1500, 2000, DType::F32), (2049, 2049, DType::I64), (2100, 8200, DType::F16)].into_iter().enumerate()
+    {
+        let x = tied_of(&mut Gen::new(seed as u64), dtype, &[n]);
+        let op = Op::TopK { k: Dim::Static(k), axis: 0, largest: true, sorted: true };
+        assert!(agrees(seed as u64, op, vec![x]), "{k} of {n}");
+    }
 }
 
 #[test]

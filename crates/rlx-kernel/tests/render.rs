@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{apple, native, shorts, try_compiled, try_module, words};
+use common::{apple, index_graphs, native, shorts, try_compiled, try_module, words};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::testing::{AttentionShape, Case, Gen, random_graph, random_paged_attention};
@@ -70,6 +70,7 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
     }
     visit(&open_product());
     visit(&large_sum());
+    index_graphs().iter().for_each(&mut visit);
     seen.len()
 }
 

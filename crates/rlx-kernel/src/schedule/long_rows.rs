@@ -4,7 +4,7 @@
 use rlx_ir::ops::parts::PART;
 use rlx_ir::{Graph, Node, Op, decompose};
 
-use super::rows;
+use super::{rows, sorting};
 
 /// The most elements of a row that has a workgroup.
 const WORKGROUPS: usize = 4 * PART;
@@ -12,22 +12,21 @@ const WORKGROUPS: usize = 4 * PART;
 /// The most elements of a column, of which a workgroup has many and each a few invocations.
 const COLUMNS: usize = PART;
 
-/// The most elements that one invocation looks through.
-const SEARCHED: usize = 1024;
-
 /// The most elements of a row of softmax or a norm, which is read once more for each statistic where workgroup memory ends.
 const ROWS: usize = 4 * WORKGROUPS;
 
 /// Why a node is not computed as it is: its rows are too long.
 pub fn too_long(node: &Node, graph: &Graph) -> Option<String> {
     let x = graph.shape(*node.inputs.first()?);
+    let reduced = |last: Option<&usize>| {
+        let in_memory = last.is_none_or(|axis| axis + 1 == x.rank());
+        if in_memory { WORKGROUPS } else { COLUMNS }
+    };
     let (axes, most) = match &node.op {
-        Op::Reduce { axes, .. } => {
-            let in_memory = axes.last().is_none_or(|&axis| axis + 1 == x.rank());
-            (axes.clone(), if in_memory { WORKGROUPS } else { COLUMNS })
-        }
-        Op::Cumulative { axis, .. } | Op::TopK { axis, .. } => (vec![*axis], WORKGROUPS),
-        Op::ArgReduce { axis, .. } => (vec![*axis], SEARCHED),
+        Op::Reduce { axes, .. } => (axes.clone(), reduced(axes.last())),
+        Op::ArgReduce { axis, .. } => (vec![*axis], reduced(Some(axis))),
+        Op::Cumulative { axis, .. } => (vec![*axis], WORKGROUPS),
+        Op::TopK { axis, .. } => (vec![*axis], sorting::LONGEST),
         Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
             (rows::axes_of(node, x).ok()?, ROWS)
         }

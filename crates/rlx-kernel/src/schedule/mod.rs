@@ -6,13 +6,14 @@
 //! | family | what runs | index space |
 //! |---|---|---|
 //! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
-//! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row, or for some columns |
+//! | [`reduce`] | reductions over rows or everything, also to a place (`arg_reduce`) | one workgroup (or, short rows, invocation) for each row, or for some columns |
 //! | [`scan`] | running reductions | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
 //! | [`matmul`] | matmuls | a [`gemm`]: tiles, in one of several variants |
 //! | [`matmul_blocks`] | matmuls by weights of 4 and 8 bits in blocks | a [`gemm`] that dequantises what it loads |
 //! | [`conv_pool`] | convolution, pooling | an index map into a [`gemm`]; pooling one invocation per element |
-//! | [`index`] | gather, orders | one invocation for each result element, or row |
+//! | [`index`] | gather | one invocation for each result element |
+//! | `top_k` | the first elements of rows | one workgroup (or, short rows, invocation) for each row, or for some ranks of it |
 //! | [`scatter`] | scatter, updated slices: a copy, then the updates | one invocation for each row that updates may share |
 //!
 //! What is before the op in a region (its *prologue*) is computed where its operands are loaded, what
@@ -21,6 +22,7 @@
 //! Where a step can be done by several variants that give the same bits ([`mod@variant`]), [`schedule`] is told which. Matmuls of few rows have kernels of
 //! other bits besides ([`few_rows`](fn@few_rows)).
 
+mod arg_reduce;
 mod body;
 mod collapsed;
 mod conv_parts;
@@ -40,12 +42,15 @@ pub mod matmul_blocks;
 mod matmul_operand;
 mod matmul_parts;
 mod neighbours;
+mod order;
 pub(crate) mod packed;
 mod pool;
 pub mod reduce;
 pub mod rows;
 pub mod scan;
 pub mod scatter;
+mod sorting;
+mod top_k;
 pub mod variant;
 
 use std::sync::Arc;
@@ -275,7 +280,8 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
             rows::schedule(step, anchor, lanes)
         }
         (Op::Cumulative { .. }, _) => scan::schedule(step, anchor),
-        (Op::TopK { .. }, _) => index::top_k(step, anchor),
+        (Op::ArgReduce { .. }, _) => arg_reduce::schedule(step, anchor),
+        (Op::TopK { .. }, _) => top_k::schedule(step, anchor),
         (Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::UpdateSlice { .. }, _) => {
             scatter::schedule(step, anchor)
         }
@@ -298,6 +304,7 @@ pub fn takes_epilogue(op: &Op) -> bool {
             | Op::ConvTranspose { .. }
             | Op::Pool { .. }
             | Op::Reduce { .. }
+            | Op::ArgReduce { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
             | Op::LayerNorm { .. }
@@ -321,7 +328,8 @@ pub enum Reads {
 /// How the kernel of `op` reads its operands.
 pub fn reads(op: &Op) -> Reads {
     match op {
-        Op::Reduce { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => Reads::Rows,
+        Op::Reduce { .. } | Op::ArgReduce { .. } => Reads::Rows,
+        Op::Softmax { .. } | Op::LogSoftmax { .. } => Reads::Rows,
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => Reads::Rows,
         Op::MatMul | Op::MatMulBlocks | Op::Conv { .. } | Op::ConvTranspose { .. } => Reads::Tiles,
         _ => Reads::Memory,

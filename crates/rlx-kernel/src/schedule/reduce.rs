@@ -37,6 +37,46 @@ const MANY_RESULTS: i64 = 1 << 16;
 /// See [`MANY_RESULTS`].
 const FEW_ELEMENTS: i64 = 1024;
 
+/// What a row is reduced to: some values, which each invocation has of its own elements before those of all are joined.
+pub(super) trait Joins: Copy {
+    /// The types of these values.
+    fn types(self) -> Vec<Ty>;
+
+    /// What they are of no elements.
+    fn start(self, b: &mut Builder) -> Vec<Value>;
+
+    /// Takes in an element of the row, behind those that were, at its place along the reduced axes.
+    fn take(self, b: &mut Builder, totals: &[Var], v: Value, place: &[Value]);
+
+    /// Two parts joined.
+    fn both(self, b: &mut Builder, x: &[Value], y: &[Value]) -> Vec<Value>;
+
+    /// The result of a row of `count` elements (an `i32`).
+    fn end(self, b: &mut Builder, totals: &[Value], count: Value) -> Value;
+}
+
+impl Joins for Combine {
+    fn types(self) -> Vec<Ty> {
+        vec![self.ty]
+    }
+
+    fn start(self, b: &mut Builder) -> Vec<Value> {
+        vec![self.identity(b)]
+    }
+
+    fn take(self, b: &mut Builder, totals: &[Var], v: Value, _: &[Value]) {
+        self.accumulate(b, totals[0], v);
+    }
+
+    fn both(self, b: &mut Builder, x: &[Value], y: &[Value]) -> Vec<Value> {
+        vec![self.join(b, x[0], y[0])]
+    }
+
+    fn end(self, b: &mut Builder, totals: &[Value], count: Value) -> Value {
+        self.finish(b, totals[0], count)
+    }
+}
+
 /// How elements of a type combine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Combine {
@@ -165,8 +205,18 @@ impl Rows {
 pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let Op::Reduce { op, axes, keep_dim } = &anchor.op else { return reject("not a reduction") };
     let combine = Combine::new(*op, anchor.shape.dtype())?;
+    reduced(step, anchor, combine, (axes, *keep_dim))
+}
+
+/// The kernel that reduces rows along these axes, which stay as dimensions of 1 or do not.
+pub(super) fn reduced<J: Joins>(
+    step: &StepDesc,
+    anchor: &Node,
+    joins: J,
+    (axes, keep_dim): (&[usize], bool),
+) -> Scheduled<Vec<Launch>> {
     let x = step.graph.shape(anchor.inputs[0]);
-    let rows = Rows::new(x.rank(), axes, *keep_dim);
+    let rows = Rows::new(x.rank(), axes, keep_dim);
     let count = axes.iter().fold(Extent::Const(1), |n, &a| n * x.dim(a).extent());
     let side_by_side = axes.last().is_none_or(|&a| a + 1 == x.rank());
     let is_at_most = |most: i64| count.as_const().is_some_and(|n| n <= most);
@@ -175,9 +225,9 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let alone = is_at_most(SHORT_ROW) || !side_by_side && has_many && is_at_most(FEW_ELEMENTS);
     let cx = Cx::new(&format!("reduce.{}", step.name), WORKGROUP, step);
     match (alone, side_by_side) {
-        (true, _) => by_invocation(cx, anchor, combine, &rows),
-        (false, true) => by_workgroup(cx, anchor, combine, &rows),
-        (false, false) => by_columns(cx, anchor, combine, &rows),
+        (true, _) => by_invocation(cx, anchor, joins, &rows),
+        (false, true) => by_workgroup(cx, anchor, joins, &rows),
+        (false, false) => by_columns(cx, anchor, joins, &rows),
     }
 }
 
@@ -186,7 +236,7 @@ fn reduced_dims(cx: &mut Cx<'_>, anchor: &Node, rows: &Rows) -> Vec<Value> {
     rows.axes.iter().map(|&a| cx.size(&format!("row{a}"), shape.dim(a).extent())).collect()
 }
 
-fn by_invocation(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
+fn by_invocation<J: Joins>(mut cx: Cx<'_>, anchor: &Node, joins: J, rows: &Rows) -> Scheduled<Vec<Launch>> {
     let space = cx.result_space()?;
     let dims = cx.sizes("dim", &space);
     let along = reduced_dims(&mut cx, anchor, rows);
@@ -195,16 +245,15 @@ fn by_invocation(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -
     let inside = cx.b.lt(i, n);
     cx.if_then(inside, |cx| {
         let result = cx.unflatten(i, &dims);
-        let identity = combine.identity(&mut cx.b);
-        let total = cx.b.var(identity);
+        let totals = started(&mut cx.b, joins);
         cx.for_space(&along, &mut |cx, place| {
             let index = rows.index(&result, place);
             let v = cx.element(anchor.inputs[0], &index)?;
-            combine.accumulate(&mut cx.b, total, v);
+            joins.take(&mut cx.b, &totals, v, place);
             Ok(())
         })?;
-        let total = cx.b.get(total);
-        let v = combine.finish(&mut cx.b, total, count);
+        let totals = present(&mut cx.b, &totals);
+        let v = joins.end(&mut cx.b, &totals, count);
         cx.bind(anchor.id, &result, v);
         cx.store_results(&result)
     })?;
@@ -212,44 +261,68 @@ fn by_invocation(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -
     Ok(vec![cx.finish(elements.ceil_div(i64::from(WORKGROUP)))])
 }
 
-/// Joins some elements of a row to `total`, one after the other: those from the first on, before the end, by a step.
-fn join_elements(
+/// Variables that have the values of no elements.
+fn started<J: Joins>(b: &mut Builder, joins: J) -> Vec<Var> {
+    joins.start(b).into_iter().map(|v| b.var(v)).collect()
+}
+
+fn present(b: &mut Builder, vars: &[Var]) -> Vec<Value> {
+    vars.iter().map(|&var| b.get(var)).collect()
+}
+
+fn shared_parts<J: Joins>(b: &mut Builder, joins: J) -> Vec<Shared> {
+    joins.types().into_iter().map(|ty| b.shared(ty, WORKGROUP)).collect()
+}
+
+fn store_parts(b: &mut Builder, parts: &[Shared], at: Value, own: &[Value]) {
+    parts.iter().zip(own).for_each(|(&part, &v)| b.store_shared(part, at, v));
+}
+
+/// What an invocation that is so many further on has stored.
+fn part_at(b: &mut Builder, parts: &[Shared], lane: Value, away: u32) -> Vec<Value> {
+    let away = b.int(away as i32);
+    let at = b.add(lane, away);
+    parts.iter().map(|&part| b.load_shared(part, at)).collect()
+}
+
+/// Takes some elements of a row into the totals, one after the other: those from the first on, before the end, by a step.
+fn join_elements<J: Joins>(
     cx: &mut Cx<'_>,
-    (anchor, combine, rows): (&Node, Combine, &Rows),
+    (anchor, joins, rows): (&Node, J, &Rows),
     result: &[Value],
     along: &[Value],
     elements: (Value, Value, i32),
-    total: Var,
+    totals: &[Var],
 ) -> Scheduled<()> {
     cx.for_step(elements, |cx, i| {
         let place = cx.unflatten(i, along);
         let index = rows.index(result, &place);
         let v = cx.element(anchor.inputs[0], &index)?;
-        combine.accumulate(&mut cx.b, total, v);
+        joins.take(&mut cx.b, totals, v, &place);
         Ok(())
     })
 }
 
-fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
+fn by_workgroup<J: Joins>(mut cx: Cx<'_>, anchor: &Node, joins: J, rows: &Rows) -> Scheduled<Vec<Launch>> {
     let space = cx.result_space()?;
     let dims = cx.sizes("dim", &space);
     let along = reduced_dims(&mut cx, anchor, rows);
     let (n, count) = (cx.product(&dims), cx.product(&along));
-    let parts = cx.b.shared(combine.ty, WORKGROUP);
+    let parts = shared_parts(&mut cx.b, joins);
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let inside = cx.b.lt(group, n);
     cx.if_then(inside, |cx| {
         let result = cx.unflatten(group, &dims);
-        let identity = combine.identity(&mut cx.b);
-        let total = cx.b.var(identity);
+        let totals = started(&mut cx.b, joins);
         let elements = (lane, count, WORKGROUP as i32);
-        join_elements(cx, (anchor, combine, rows), &result, &along, elements, total)?;
-        let own = cx.b.get(total);
-        let total = join_parts(&mut cx.b, combine, parts, lane, own);
+        join_elements(cx, (anchor, joins, rows), &result, &along, elements, &totals)?;
+        let own = present(&mut cx.b, &totals);
+        store_parts(&mut cx.b, &parts, lane, &own);
+        let totals = join_all(&mut cx.b, joins, &parts, lane);
         let one = cx.b.int(1);
         let first = cx.b.lt(lane, one);
         cx.if_then(first, |cx| {
-            let v = combine.finish(&mut cx.b, total, count);
+            let v = joins.end(&mut cx.b, &totals, count);
             cx.bind(anchor.id, &result, v);
             cx.store_results(&result)
         })
@@ -259,40 +332,34 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
 }
 
 /// Of a workgroup's columns, the first invocation of each joins what all of them have, by a tree.
-fn by_columns(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
+fn by_columns<J: Joins>(mut cx: Cx<'_>, anchor: &Node, joins: J, rows: &Rows) -> Scheduled<Vec<Launch>> {
     let space = cx.result_space()?;
     let dims = cx.sizes("dim", &space);
     let along = reduced_dims(&mut cx, anchor, rows);
     let (n, count) = (cx.product(&dims), cx.product(&along));
-    let parts = cx.b.shared(combine.ty, WORKGROUP);
+    let parts = shared_parts(&mut cx.b, joins);
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let columns = cx.b.int(COLUMNS as i32);
     let (line, column) = cx.b.div_rem(lane, columns);
     let first = cx.b.mul(group, columns);
     let i = cx.b.add(first, column);
     let inside = cx.b.lt(i, n);
-    let identity = combine.identity(&mut cx.b);
-    let total = cx.b.var(identity);
+    let totals = started(&mut cx.b, joins);
     cx.if_then(inside, |cx| {
         let result = cx.unflatten(i, &dims);
         let elements = (line, count, LINES as i32);
-        join_elements(cx, (anchor, combine, rows), &result, &along, elements, total)
+        join_elements(cx, (anchor, joins, rows), &result, &along, elements, &totals)
     })?;
-    let own = cx.b.get(total);
-    cx.b.store_shared(parts, lane, own);
+    let own = present(&mut cx.b, &totals);
+    store_parts(&mut cx.b, &parts, lane, &own);
     cx.b.barrier();
-    let joins = cx.b.lt(lane, columns);
-    let joins = cx.b.and(joins, inside);
-    cx.if_then(joins, |cx| {
-        let all = (0..LINES).map(|line| {
-            let away = cx.b.int((line * COLUMNS) as i32);
-            let at = cx.b.add(lane, away);
-            cx.b.load_shared(parts, at)
-        });
-        let all = all.collect();
-        let total = halved(&mut cx.b, combine, all);
+    let is_first = cx.b.lt(lane, columns);
+    let is_first = cx.b.and(is_first, inside);
+    cx.if_then(is_first, |cx| {
+        let all = (0..LINES).map(|line| part_at(&mut cx.b, &parts, lane, line * COLUMNS)).collect();
+        let totals = halved(&mut cx.b, joins, all);
         let result = cx.unflatten(i, &dims);
-        let v = combine.finish(&mut cx.b, total, count);
+        let v = joins.end(&mut cx.b, &totals, count);
         cx.bind(anchor.id, &result, v);
         cx.store_results(&result)
     })?;
@@ -301,12 +368,12 @@ fn by_columns(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> S
 }
 
 /// Parts joined by a tree that halves them.
-fn halved(b: &mut Builder, combine: Combine, mut parts: Vec<Value>) -> Value {
+fn halved<J: Joins>(b: &mut Builder, joins: J, mut parts: Vec<Vec<Value>>) -> Vec<Value> {
     while parts.len() > 1 {
         let others = parts.split_off(parts.len() / 2);
-        parts = parts.into_iter().zip(others).map(|(x, y)| combine.join(b, x, y)).collect();
+        parts = parts.into_iter().zip(others).map(|(x, y)| joins.both(b, &x, &y)).collect();
     }
-    parts[0]
+    parts.swap_remove(0)
 }
 
 /// Joins the parts of all invocations of a workgroup by a tree; gives every one of them the result.
@@ -315,14 +382,18 @@ pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane:
     join_stored(b, combine, parts, lane)
 }
 
-/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations. Of a tree that halves them, an invocation does several levels
-/// without waiting for others: fewer barriers, the same sums.
+/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations.
+pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane: Value) -> Value {
+    join_all(b, combine, &[parts], lane)[0]
+}
+
+/// The same of any values. Of a tree that halves the parts, an invocation does several levels without waiting for others: fewer barriers, the same sums.
 ///
 /// ```text
 /// invocation i < 8    ((p[i] + p[i + 32]) + (p[i + 16] + p[i + 48])) + ((p[i + 8] + p[i + 40]) + (p[i + 24] + p[i + 56]))
 /// invocation 0        the same of the first eight
 /// ```
-pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane: Value) -> Value {
+fn join_all<J: Joins>(b: &mut Builder, joins: J, parts: &[Shared], lane: Value) -> Vec<Value> {
     b.barrier();
     let mut left = WORKGROUP;
     while left > 1 {
@@ -331,22 +402,17 @@ pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane
         let width = b.int(left as i32);
         let active = b.lt(lane, width);
         b.if_then(active, |b| {
-            let load = |k: u32, b: &mut Builder| {
-                let away = b.int((k * left) as i32);
-                let at = b.add(lane, away);
-                b.load_shared(parts, at)
-            };
-            let own = (0..together).map(|k| load(k, b)).collect();
-            let own = halved(b, combine, own);
-            b.store_shared(parts, lane, own);
+            let own = (0..together).map(|k| part_at(b, parts, lane, k * left)).collect();
+            let own = halved(b, joins, own);
+            store_parts(b, parts, lane, &own);
         });
         b.barrier();
     }
     let zero = b.int(0);
-    let total = b.load_shared(parts, zero);
+    let totals = parts.iter().map(|&part| b.load_shared(part, zero)).collect();
     // The parts may be used for the next statistic.
     b.barrier();
-    total
+    totals
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ impl Running<'_> {
                 Ok(())
             })?;
             let own = cx.b.get(total);
-            let before = in_front(&mut cx.b, self.combine, parts, lane, own);
+            let before = in_front(&mut cx.b, self.combine, parts, (lane, WORKGROUP), own);
             cx.b.set(total, before);
             self.over(cx, &row, size, (from, to), total)
         })?;
@@ -123,14 +123,20 @@ impl Running<'_> {
     }
 }
 
-/// What the totals of the invocations in front of this one are together.
-fn in_front(b: &mut Builder, combine: Combine, parts: Shared, lane: Value, own: Value) -> Value {
+/// What the totals of the invocations in front of this one are together; it is number `lane` of so many.
+pub(super) fn in_front(
+    b: &mut Builder,
+    combine: Combine,
+    parts: Shared,
+    (lane, lanes): (Value, u32),
+    own: Value,
+) -> Value {
     b.store_shared(parts, lane, own);
     b.barrier();
     let joined = b.var(own);
     let mut away = 1;
     // After each round, an invocation has the totals of twice as many up to its own.
-    while away < WORKGROUP as i32 {
+    while away < lanes as i32 {
         let distance = b.int(away);
         let has = b.ge(lane, distance);
         b.if_then(has, |b| {

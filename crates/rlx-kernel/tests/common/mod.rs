@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use rlx_ir::op::{ArgOp, ScatterOp};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{difference, tolerance};
-use rlx_ir::{Error, Graph, LirModule};
+use rlx_ir::{DType, Dim, Error, Graph, LirModule, Op, Shape};
 use rlx_kernel::interp::Executable;
 use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::pipeline::PassContext;
@@ -79,4 +80,36 @@ pub fn agree(graph: &Graph, bindings: &Bindings, target: &KernelTarget) {
     if let Some(what) = disagreement(graph, bindings, &compiled(graph, target)) {
         panic!("{}: {what}\n{graph}", target.name);
     }
+}
+
+/// Arg-reductions, top-k of rows that are sorted and of rows that are selected from, and scatters of many updates.
+pub fn index_graphs() -> Vec<Graph> {
+    let top = |k, largest| Op::TopK { k: Dim::Static(k), axis: 0, largest, sorted: true };
+    let extreme = |op, axis, last| Op::ArgReduce { op, axis, keep_dim: false, last };
+    let scatter = |reduction| Op::ScatterElements { axis: 0, reduction };
+    let cases: [(Op, &[(&[usize], DType)]); 9] = [
+        (extreme(ArgOp::Max, 1, false), &[(&[3, 100], DType::F32)]),
+        (extreme(ArgOp::Min, 0, true), &[(&[100, 20], DType::I64)]),
+        (top(40, true), &[(&[200], DType::F32)]),
+        (top(700, false), &[(&[700], DType::I64)]),
+        (top(30, true), &[(&[1500], DType::F16)]),
+        (top(1100, false), &[(&[2100], DType::F32)]),
+        (scatter(ScatterOp::Set), &[(&[9, 2], DType::F32), (&[50, 2], DType::I32), (&[50, 2], DType::F32)]),
+        (scatter(ScatterOp::Max), &[(&[9], DType::I64), (&[70], DType::I64), (&[70], DType::I64)]),
+        (
+            Op::ScatterNd { reduction: ScatterOp::Add },
+            &[(&[9, 70], DType::F32), (&[40, 1], DType::I64), (&[40, 70], DType::F32)],
+        ),
+    ];
+    let graph = |(op, inputs): (Op, &[(&[usize], DType)])| {
+        let mut graph = Graph::new("index");
+        let shapes = inputs.iter().map(|(dims, dtype)| Shape::new(dims, *dtype));
+        let ids: Vec<_> = shapes.zip(0..).map(|(shape, i)| graph.input(format!("x{i}"), shape)).collect();
+        let y = graph.try_add(op, &ids).unwrap();
+        let results = graph.node(y).results().len();
+        let outputs = (0..results).map(|i| graph.result(y, i).unwrap()).collect();
+        graph.set_outputs(outputs);
+        graph
+    };
+    cases.into_iter().map(graph).collect()
 }

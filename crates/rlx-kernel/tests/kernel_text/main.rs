@@ -12,7 +12,7 @@ mod compiler;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::{apple, native, try_compiled, try_module};
+use common::{apple, index_graphs, native, try_compiled, try_module};
 use compiler::Program;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::testing::{AttentionShape, Case, Gen, random_paged_attention};
@@ -204,6 +204,10 @@ fn add_steps(records: &mut Records) {
         let (graph, _) = random_paged_attention(&mut Gen::new(3), dtype, &shape, 4);
         let executable = try_compiled(&graph, &records.target).unwrap();
         records.add(&executable, &DimBinding::new(), "attention to pages");
+    }
+    for graph in index_graphs() {
+        let executable = try_compiled(&graph, &records.target).unwrap();
+        records.add(&executable, &DimBinding::new(), "an index");
     }
     add_few_rows(records);
 }
