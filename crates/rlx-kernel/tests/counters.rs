@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use common::{native, processor, shorts, try_module, words};
-use rlx_ir::op::{ArgOp, ReduceOp};
+use rlx_ir::op::{ArgOp, ReduceOp, ScatterOp};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Counted, Counters, Executable, Sample};
@@ -200,6 +200,23 @@ fn add_rows(table: &mut Table) {
     add("rows softmax 100000", Op::Softmax { axis: -1 }, &[1, 100_000]);
 }
 
+/// Many updates, of single elements and of slices.
+fn add_scatters(table: &mut Table) {
+    let elements = Op::ScatterElements { axis: 1, reduction: ScatterOp::Set };
+    let slices = Op::ScatterNd { reduction: ScatterOp::Set };
+    for (name, op, x, indices, updates) in [
+        ("rows scatter of 2000 elements", elements, &[4, 3000], &[4, 2000], &[4, 2000]),
+        ("rows scatter of 5000 slices", slices, &[9000, 100], &[5000, 1], &[5000, 100]),
+    ] {
+        let mut graph = Graph::new("scatter");
+        let inputs = [(x, DType::F32), (indices, DType::I32), (updates, DType::F32)];
+        let ids = [0, 1, 2].map(|i| graph.input(format!("x{i}"), Shape::new(inputs[i].0, inputs[i].1)));
+        let y = graph.try_add(op, &ids).unwrap();
+        graph.set_outputs(vec![y]);
+        assert!(add(table, (name, &graph), &[words()], &DimBinding::new(), Precision::F32));
+    }
+}
+
 /// Every variant of a matmul that fills them.
 fn add_matmuls(table: &mut Table) {
     for dtype in [DType::F32, DType::F16] {
@@ -250,6 +267,7 @@ fn counters_do_not_grow() {
     add_matmuls(&mut table);
     add_few_rows(&mut table);
     add_rows(&mut table);
+    add_scatters(&mut table);
     add_models(&mut table);
     assert!(table.0.len() > 200, "only {} kernels", table.0.len());
     let conflicts: Vec<_> = table.0.iter().filter(|(_, (_, counters))| counters.conflicts > 0).collect();

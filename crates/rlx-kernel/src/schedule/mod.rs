@@ -49,6 +49,7 @@ pub mod reduce;
 pub mod rows;
 pub mod scan;
 pub mod scatter;
+mod scatter_many;
 mod sorting;
 mod top_k;
 pub mod variant;

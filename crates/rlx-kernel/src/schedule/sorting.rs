@@ -51,6 +51,15 @@ const ROUNDS: [u32; 2] = [LANES / JOINED, LANES / JOINED / JOINED];
 /// What computes the key of the element at a place.
 type Key<'k, 'a> = &'k mut dyn FnMut(&mut Cx<'a>, Value) -> Scheduled<Value>;
 
+/// A key and a place.
+type Pair = (Value, Value);
+
+/// What is done with a pair.
+type OnPair<'f, 'a> = &'f mut dyn FnMut(&mut Cx<'a>, Pair) -> Scheduled<()>;
+
+/// What [`Source::digits`] asks of a pair, shifted by so many bits.
+type Differs<'f> = &'f mut dyn FnMut(&mut Builder, Value, Pair) -> (Value, Option<Value>);
+
 /// How many pairs a workgroup sorts for so many that are wanted: a power of two.
 pub(super) fn length(wanted: Option<i64>) -> u32 {
     let wanted = wanted.map_or(MOST, |n| n.min(MOST)).max(i64::from(LANES));
@@ -146,6 +155,25 @@ impl Sorter {
         }
     }
 
+    fn load_own(&self, b: &mut Builder) {
+        for (i, &(own, at)) in self.own.iter().enumerate() {
+            let number = self.number(b, i);
+            let (key, place) = (b.load_shared(self.keys, number), b.load_shared(self.places, number));
+            b.set(own, key);
+            b.set(at, place);
+        }
+    }
+
+    /// Fills the memory with what stands behind all elements.
+    fn clear(&self, b: &mut Builder) {
+        let (none, nowhere) = self.nothing(b);
+        for i in 0..self.own.len() {
+            let number = self.number(b, i);
+            b.store_shared(self.keys, number, none);
+            b.store_shared(self.places, number, nowhere);
+        }
+    }
+
     /// Sorts the pairs: afterwards, an invocation's own pairs are those of their numbers.
     pub fn sort(&self, b: &mut Builder) {
         let (zero, one) = (b.int(0), b.int(1));
@@ -217,12 +245,7 @@ impl Sorter {
         let own = cx.b.get(count);
         let sum = Combine::new(ReduceOp::Sum, DType::I32)?;
         let start = in_front(&mut cx.b, sum, source.counts, (source.lane, LANES), own);
-        let (none, nowhere) = self.nothing(&mut cx.b);
-        for i in 0..self.own.len() {
-            let number = self.number(&mut cx.b, i);
-            cx.b.store_shared(self.keys, number, none);
-            cx.b.store_shared(self.places, number, nowhere);
-        }
+        self.clear(&mut cx.b);
         cx.b.barrier();
         let next = cx.b.var(start);
         source.each(cx, key, &mut |cx, pair| {
@@ -239,12 +262,7 @@ impl Sorter {
             })
         })?;
         cx.b.barrier();
-        for (i, &(own, at)) in self.own.iter().enumerate() {
-            let number = self.number(&mut cx.b, i);
-            let (key, place) = (cx.b.load_shared(self.keys, number), cx.b.load_shared(self.places, number));
-            cx.b.set(own, key);
-            cx.b.set(at, place);
-        }
+        self.load_own(&mut cx.b);
         cx.b.barrier();
         Ok(())
     }
@@ -325,12 +343,7 @@ impl Source {
     }
 
     /// Runs `f` on each of an invocation's pairs. Of kept ones, some may be behind the row's end: those have keys and places behind all others'.
-    fn each<'a>(
-        &self,
-        cx: &mut Cx<'a>,
-        key: Key<'_, 'a>,
-        f: &mut dyn FnMut(&mut Cx<'a>, (Value, Value)) -> Scheduled<()>,
-    ) -> Scheduled<()> {
+    fn each<'a>(&self, cx: &mut Cx<'a>, key: Key<'_, 'a>, f: OnPair<'_, 'a>) -> Scheduled<()> {
         let Some(kept) = &self.kept else {
             return cx.for_step((self.lane, self.size, LANES as i32), |cx, place| {
                 let key = key(cx, place)?;
@@ -375,7 +388,7 @@ impl Source {
         bits: u32,
         (found, left): (Var, Var),
         key: Key<'_, 'a>,
-        differs: &mut dyn FnMut(&mut Builder, Value, (Value, Value)) -> (Value, Option<Value>),
+        differs: Differs<'_>,
     ) -> Scheduled<()> {
         let rounds = cx.b.int((bits / DIGIT) as i32);
         cx.for_each(rounds, |cx, round| {

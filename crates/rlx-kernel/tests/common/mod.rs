@@ -82,12 +82,15 @@ pub fn agree(graph: &Graph, bindings: &Bindings, target: &KernelTarget) {
     }
 }
 
+/// The dimensions and the element type of an input.
+type Input = (&'static [usize], DType);
+
 /// Arg-reductions, top-k of rows that are sorted and of rows that are selected from, and scatters of many updates.
 pub fn index_graphs() -> Vec<Graph> {
     let top = |k, largest| Op::TopK { k: Dim::Static(k), axis: 0, largest, sorted: true };
     let extreme = |op, axis, last| Op::ArgReduce { op, axis, keep_dim: false, last };
     let scatter = |reduction| Op::ScatterElements { axis: 0, reduction };
-    let cases: [(Op, &[(&[usize], DType)]); 9] = [
+    let cases: [(Op, &[Input]); 9] = [
         (extreme(ArgOp::Max, 1, false), &[(&[3, 100], DType::F32)]),
         (extreme(ArgOp::Min, 0, true), &[(&[100, 20], DType::I64)]),
         (top(40, true), &[(&[200], DType::F32)]),
@@ -101,7 +104,7 @@ pub fn index_graphs() -> Vec<Graph> {
             &[(&[9, 70], DType::F32), (&[40, 1], DType::I64), (&[40, 70], DType::F32)],
         ),
     ];
-    let graph = |(op, inputs): (Op, &[(&[usize], DType)])| {
+    let graph = |(op, inputs): (Op, &[Input])| {
         let mut graph = Graph::new("index");
         let shapes = inputs.iter().map(|(dims, dtype)| Shape::new(dims, *dtype));
         let ids: Vec<_> = shapes.zip(0..).map(|(shape, i)| graph.input(format!("x{i}"), shape)).collect();
