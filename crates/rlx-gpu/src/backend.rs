@@ -14,11 +14,12 @@ use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
-use crate::classes::{self, Class, Classes, SelfCheck};
+use crate::classes::{Class, Classes, SelfCheck};
 use crate::device::{KernelDevice, Program, Schedules, program};
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::open::Transfers;
+use crate::own::Own;
 use crate::self_check::OnDevice;
 use crate::signal::locked;
 use crate::stored::{self, Found};
@@ -268,30 +269,6 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
     }
     let message = format!("{} computes wrongly", gpu.machine());
     Err(gpu.error(ErrorKind::DeviceUnavailable, message).with_hint("use another driver"))
-}
-
-/// Who may do matmuls besides the device's kernels.
-pub(crate) struct Own {
-    pub matrix_units: Option<MatrixUnits>,
-    /// How sums may be divided.
-    pub fast: Fast,
-    /// The vendor's library, where it may.
-    pub library: Option<&'static str>,
-    /// Who tries the device for classes of kernels, where it is tried at all.
-    pub check: Option<Arc<dyn SelfCheck>>,
-}
-
-impl Own {
-    fn tried(&self, classes: &[Class]) -> Classes {
-        self.check.as_ref().map_or(Classes::default(), |check| check.tried(classes))
-    }
-
-    /// The means and the device without what the latter computes wrongly, once it was tried for what a module has.
-    fn right(self, target: &KernelTarget) -> (Own, KernelTarget) {
-        let aside = self.tried(&[]);
-        let matrix_units = self.matrix_units.map(|units| MatrixUnits { aside, ..units });
-        (Own { matrix_units, fast: self.fast.without(aside), ..self }, classes::without(target, aside))
-    }
 }
 
 /// Compiles by kernels and tile programs that are made here.

@@ -16,6 +16,7 @@
 //! | [`tiles`] | matmuls on matrix units, by tile programs |
 //! | [`classes`], `self_check` | classes of kernels, and how a device is tried for each before it is used |
 //! | [`few_rows`] | which sums are divided where other bits are allowed: matmuls of few rows, long sums of small results |
+//! | `own` | what a device has for steps besides kernels |
 //! | `variants` | by what a step may be done, and what a tuning chose |
 //! | `target` | the device as the compiler sees it |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
@@ -46,6 +47,7 @@ mod host_copy;
 mod making;
 pub mod memory;
 pub mod open;
+mod own;
 mod producers;
 mod self_check;
 mod sequence;

@@ -18,8 +18,8 @@ use rlx_kernel::stored::{Asked, By};
 use rlx_kernel::{KernelTarget, Launch, Launches, few_rows_of};
 use rlx_tile::schedule::Division;
 
-use crate::backend::Own;
 use crate::few_rows;
+use crate::own::Own;
 use crate::tiles::TileLaunches;
 use crate::variants::{self, Choice, Means, Offer, Variant};
 

@@ -27,10 +27,11 @@ use rlx_tile::Arch;
 use rlx_tile::schedule::Division;
 
 use crate::api::GpuApi;
-use crate::backend::{Own, executable_of};
+use crate::backend::executable_of;
 use crate::classes::{Class, Classes, Family, SelfCheck};
 use crate::few_rows::Fast;
 use crate::making::scheduled;
+use crate::own::Own;
 use crate::signal::locked;
 use crate::target::GpuTarget;
 use crate::tiles::{MatrixUnits, TileLaunches};

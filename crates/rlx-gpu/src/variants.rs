@@ -20,9 +20,9 @@ use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{KernelTarget, few_rows_of, step_variants};
 use rlx_tile::schedule::Division;
 
-use crate::backend::Own;
 use crate::blas::Taken;
 use crate::few_rows;
+use crate::own::Own;
 use crate::tiles::{self, MatrixUnits};
 
 /// By what a step is done.

@@ -16,7 +16,6 @@
 use rlx_ir::DType;
 use rlx_kernel::ir::Buffer;
 
-use super::matmul::{M, Matmul};
 use crate::ir::Size;
 use crate::lookup::Lookup;
 
@@ -30,42 +29,24 @@ pub(super) const ABSENT: i32 = i32::MAX;
 /// left operand has, how many matrices there are, and how many rows the result has.
 pub(super) const UNIFORMS: [&str; 5] = ["lists.left", "lists.result", "left.rows", "groups", "result.rows"];
 
-/// What of a matmul no lists go with.
-pub(super) fn refused(what: &Matmul) -> Option<String> {
-    let plain = what.batch == 1
-        && !what.parts
-        && what.window.is_empty()
-        && !what.left.transposed
-        && what.given().count() == 0
-        && [&what.left_map, &what.right_map, &what.epilogue].iter().all(|map| map.is_none());
-    (what.grouped && !plain)
-        .then(|| "rows in groups are multiplied as they are, in one batch of tiles".to_owned())
-}
-
-impl Matmul {
-    /// How the rows of a buffer are looked up, if they are: left rows, matrices, or those of the result.
-    pub(super) fn lookup(&self, number: u32) -> Option<Lookup> {
-        if !self.grouped {
-            return None;
-        }
-        let (first, strides) = (self.first_of_lists() as u32, 3 + self.batch as u32);
-        let list = |i: u32| Size::Uniform(first + i);
-        let stride = |i: u32| Size::Uniform(strides + number * strides + i);
-        let of = |base, each, page, pages, stride| Lookup {
-            list: Buffer(3),
-            base,
-            batch: vec![each],
-            first: Size::Const(0),
-            page,
-            pages,
-            stride,
-        };
-        let rows = Size::Uniform(M);
-        match number {
-            0 => Some(of(list(0), rows, Some(1), list(2), stride(1))),
-            1 => Some(of(Size::Const(0), Size::Const(1), None, list(3), stride(3))),
-            2 => Some(of(list(1), rows, Some(1), list(4), stride(1))),
-            _ => None,
-        }
+/// How the rows of a buffer are looked up: left rows (0), matrices (1), or those of the result (2). The uniforms of lists begin with number `first`; `strides` are those
+/// of an operand, and `rows` are the rows of a tile.
+pub(super) fn lookup(number: u32, (first, strides): (u32, u32), rows: Size) -> Option<Lookup> {
+    let list = |i: u32| Size::Uniform(first + i);
+    let stride = |i: u32| Size::Uniform(strides + number * strides + i);
+    let of = |base, each, page, pages, stride| Lookup {
+        list: Buffer(3),
+        base,
+        batch: vec![each],
+        first: Size::Const(0),
+        page,
+        pages,
+        stride,
+    };
+    match number {
+        0 => Some(of(list(0), rows, Some(1), list(2), stride(1))),
+        1 => Some(of(Size::Const(0), Size::Const(1), None, list(3), stride(3))),
+        2 => Some(of(list(1), rows, Some(1), list(4), stride(1))),
+        _ => None,
     }
 }

@@ -25,6 +25,7 @@ use crate::ir::{
     TileDecl, View, ViewDecl,
 };
 use crate::layout::Swizzle;
+use crate::lookup::Lookup;
 use crate::scalar::{Place, Scalar};
 use crate::window::Slide;
 
@@ -242,6 +243,12 @@ impl Matmul {
         self.part_uniform() + usize::from(self.parts)
     }
 
+    /// How the rows of an operand are looked up, if they are.
+    fn looked_up(&self, number: u32) -> Option<Lookup> {
+        let (first, strides) = (self.first_of_lists() as u32, 3 + self.batch as u32);
+        grouped::lookup(number, (first, strides), Size::Uniform(M)).filter(|_| self.grouped)
+    }
+
     /// The number of the uniform that says how much of the depth is a part, if it is divided.
     fn part_uniform(&self) -> usize {
         3 + self.batch + (3 + self.given().count()) * (3 + self.batch)
@@ -317,7 +324,7 @@ impl Matmul {
             row_stride: uniform(1),
             heads: None,
             window: if number == 0 { self.window_of_left() } else { None },
-            lookup: self.lookup(number),
+            lookup: self.looked_up(number),
             col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
             batch: match self.grouped {
                 // Lists say where a tile's rows are.
@@ -352,7 +359,7 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
             "f16 needs sm_75, AMD's or Apple's matrix instructions, bf16 sm_80 or those, f32 Apple's",
         ));
     };
-    if let Some(why) = unsaid(arch, what).or_else(|| grouped::refused(what)) {
+    if let Some(why) = unsaid(arch, what).or_else(|| refused_in_groups(what)) {
         return Err(unsupported(why));
     }
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
@@ -371,6 +378,18 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
     // What is too large for the architecture is said by the verifier.
     crate::verify::verify(&program).map_err(|v| unsupported(v.to_string()))?;
     Ok(program)
+}
+
+/// What of a matmul no lists of rows go with.
+fn refused_in_groups(what: &Matmul) -> Option<String> {
+    let plain = what.batch == 1
+        && !what.parts
+        && what.window.is_empty()
+        && !what.left.transposed
+        && what.given().count() == 0
+        && [&what.left_map, &what.right_map, &what.epilogue].iter().all(|map| map.is_none());
+    (what.grouped && !plain)
+        .then(|| "rows in groups are multiplied as they are, in one batch of tiles".to_owned())
 }
 
 /// What of a matmul the architecture's language cannot say: WGSL reads and writes buffers of 16 and 32 bits, and of 16 bits only half precision.

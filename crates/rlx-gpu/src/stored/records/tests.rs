@@ -7,9 +7,9 @@ use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_tile::Arch;
 
 use super::*;
-use crate::backend::Own;
 use crate::few_rows::Fast;
 use crate::making::scheduled;
+use crate::own::Own;
 use crate::target::GpuTarget;
 
 fn units(arch: Arch) -> MatrixUnits {
