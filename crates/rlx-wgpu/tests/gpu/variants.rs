@@ -34,7 +34,10 @@ pub fn module(graph: &Graph, backend: &WgpuBackend) -> Arc<LirModule> {
 
 /// The keys of a module's steps.
 pub fn keys(backend: &WgpuBackend, lir: &LirModule) -> Vec<TuningKey> {
-    lir.steps.iter().filter_map(|step| backend.tuning_key(lir, step, &CompileOptions::default()).unwrap()).collect()
+    lir.steps
+        .iter()
+        .filter_map(|step| backend.tuning_key(lir, step, &CompileOptions::default()).unwrap())
+        .collect()
 }
 
 /// The module compiled so that its only key is done in variant `variant`, and run.
