@@ -12,7 +12,7 @@ use rlx_kernel::interp::{Binding, Counters, Pools};
 use rlx_tile::Program;
 use rlx_tile::interp;
 use rlx_tile::ir::Size;
-use rlx_tile::schedule::{Attention, AttentionSizes, Strides};
+use rlx_tile::schedule::{Attention, AttentionSizes, List, Strides};
 
 /// Rows, columns, depth: two tiles or more of most tilings, with edges.
 const SIZES: [i32; 3] = [200, 136, 72];
@@ -167,14 +167,38 @@ fn counted_attention(what: &Attention, program: &Program) -> Counters {
         (sizes.parts, sizes.state) = ([2, PART], dense(lines * value, 2));
         (sizes.operands[3], elements[3]) = (dense(0, value), lines * (value + 2));
     }
-    run(program, &what.uniform_values(&sizes), &elements)
+    // Pages of an item are one behind the other, from the last one on.
+    let mut lists = Vec::new();
+    for (i, pages) in what.pages.iter().enumerate() {
+        let Some(rows) = pages.and_then(|pages| pages.rows).map(|rows| rows as i32) else { continue };
+        let each = (keys + rows - 1) / rows;
+        let count = BATCH[0] * each;
+        let strides = &mut sizes.operands[i + 1];
+        let page = rows * strides.row;
+        elements[i + 1] = count * page;
+        strides.batch[usize::from(what.parts)] = 0;
+        let mut batch = vec![each, 0];
+        if what.parts {
+            (strides.batch[0], batch) = (0, vec![0, each, 0]);
+        }
+        sizes.lists.push(List { base: 0, first: 0, pages: count, batch, page });
+        lists.push((0..i64::from(count)).rev().flat_map(i64::to_le_bytes).collect::<Vec<u8>>());
+    }
+    let mut pools = zeroed(program, &elements);
+    let operands = program.buffers.len() - lists.len();
+    pools.truncate(operands);
+    pools.extend(lists);
+    run_on(program, &what.uniform_values(&sizes), pools)
+}
+
+fn zeroed(program: &Program, elements: &[i32]) -> Vec<Vec<u8>> {
+    (program.buffers.iter().zip(elements))
+        .map(|(b, &size)| vec![0; size as usize * b.dtype.size_bytes()])
+        .collect()
 }
 
 fn run(program: &Program, uniforms: &[i32], elements: &[i32]) -> Counters {
-    let pools: Vec<Vec<u8>> = (program.buffers.iter().zip(elements))
-        .map(|(b, &size)| vec![0; size as usize * b.dtype.size_bytes()])
-        .collect();
-    run_on(program, uniforms, pools)
+    run_on(program, uniforms, zeroed(program, elements))
 }
 
 fn run_on(program: &Program, uniforms: &[i32], pools: Vec<Vec<u8>>) -> Counters {
