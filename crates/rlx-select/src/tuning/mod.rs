@@ -4,7 +4,7 @@
 //! fastest depends on the machine ([`rlx_backend::tuning`]). With [`Tune::Measure`] compiling measures them: each such step
 //! becomes a separate module with random parameters and inputs, which is compiled in every variant and timed. A variant
 //! whose results differ in a single bit from the first one's is rejected with a warning, unless it is of another
-//! [`BitClass`](rlx_backend::tuning::BitClass), which only fast numerics allow: then its error may be twice that of the first one, by the oracle. The results are stored in
+//! [`BitClass`], which only fast numerics allow: then its error may be twice that of the first one, by the oracle. The results are stored in
 //! the cache folder (`RLX_CACHE_DIR`) by device and machine, where later compilations read them
 //! ([`Tune::Cached`], the default), and in artefacts.
 //!
