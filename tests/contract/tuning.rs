@@ -212,7 +212,7 @@ fn product_of_inputs() -> Graph {
 
 #[test]
 fn another_class_is_taken_if_it_is_as_near_to_the_oracle_and_under_fast_numerics_alone() {
-    with_cache("another_class_is_taken_if_it_is_as_near", || {
+    with_cache("another_class_is_taken_if_it_is_as_near_to_the_oracle_and_under_fast_numerics_alone", || {
         let compile = |session: &Session, numerics, tune| {
             let options = options(tune).numerics(numerics);
             session.try_compile_with(product_of_inputs(), &options).unwrap()
