@@ -1,9 +1,9 @@
-//! The devices: each of another architecture, so that what depends on it is seen.
+//! The devices: each of another architecture, so that what depends on it is seen; but for the last, which is for calls without the runtime: they reset it.
 
 use rlx_tile::Arch;
 
 /// How many there are of each vendor.
-pub const DEVICES: usize = 6;
+pub const DEVICES: usize = 7;
 
 /// A device of a vendor's: major and minor number of what it can do, and the architecture of its matrix units.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ const fn model(major: i32, minor: i32, units: Option<Arch>, dynamic: i32) -> Mod
 /// What a launch may give without having been allowed more.
 pub const DECLARED_BYTES: u64 = 48 << 10;
 
-/// Hopper, Ampere, Turing, Pascal, and both kinds of Blackwell: of workstations and of data centres.
+/// Hopper, Ampere, Turing, Pascal, both kinds of Blackwell (of workstations and of data centres), and Pascal again.
 pub const CUDA_MODELS: [Model; DEVICES] = [
     model(9, 0, Some(Arch::Sm90a), 227),
     model(8, 0, Some(Arch::Sm80), 163),
@@ -31,8 +31,9 @@ pub const CUDA_MODELS: [Model; DEVICES] = [
     model(6, 1, None, 48),
     model(12, 0, Some(Arch::Sm80), 99),
     model(10, 0, Some(Arch::Sm100a), 227),
+    model(6, 1, None, 48),
 ];
-/// gfx90a, gfx1100, gfx1200, gfx906, gfx942, gfx1151.
+/// gfx90a, gfx1100, gfx1200, gfx906, gfx942, gfx1151, and gfx906 again.
 pub const HIP_MODELS: [Model; DEVICES] = [
     model(9, 0, Some(Arch::Gfx90a), 64),
     model(11, 0, Some(Arch::Gfx1100), 64),
@@ -40,4 +41,5 @@ pub const HIP_MODELS: [Model; DEVICES] = [
     model(9, 0, None, 64),
     model(9, 4, Some(Arch::Gfx90a), 64),
     model(11, 5, Some(Arch::Gfx1100), 64),
+    model(9, 0, None, 64),
 ];

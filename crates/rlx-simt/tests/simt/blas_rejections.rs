@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null, null_mut};
 
 use crate::common::{Fake, second_gpu};
-use crate::rejections::{Driver, Handle, call};
+use crate::rejections::{Driver, Handle, LAST, call};
 
 /// The element type f32, and one that there is no matmul of.
 const F32: c_int = 0;
@@ -149,12 +149,12 @@ impl<'d> MatMul<'d> {
 fn each(test: impl Fn(MatMul<'_>, &Numbers)) {
     let _alone = second_gpu();
     for driver in Driver::both() {
-        driver.enter(3);
-        driver.reset(3);
+        driver.enter(LAST);
+        driver.reset(LAST);
         let matmul = MatMul::new(&driver);
         let numbers = matmul.numbers;
         test(matmul, numbers);
-        driver.reset(3);
+        driver.reset(LAST);
     }
 }
 
@@ -360,6 +360,6 @@ fn streams_wait_for_each_other() {
         // Another GPU's handle.
         it.driver.enter(2);
         assert_eq!(it.find(), n.not_initialised);
-        it.driver.enter(3);
+        it.driver.enter(LAST);
     });
 }

@@ -52,7 +52,7 @@ pub fn with_memory(backend: &SimtBackend, most: u64) -> SimtBackend {
 }
 
 /// The fake GPUs but the first for one test at a time: that is where GPUs are lost, and each is of another architecture. The runtime loses the second, damaged modules the
-/// third, and calls without the runtime the fourth, so that none finds what another one left.
+/// third, and calls without the runtime the last, so that none finds what another one left.
 pub fn second_gpu() -> MutexGuard<'static, ()> {
     static TAKEN: Mutex<()> = Mutex::new(());
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -38,6 +38,9 @@ const NOT_FOUND: c_int = 500;
 const ILLEGAL_ADDRESS: c_int = 700;
 const OUT_OF_RESOURCES: c_int = 701;
 
+/// The fake GPU that only calls without the runtime use: what the runtime opened would not outlive a reset.
+pub const LAST: c_int = 6;
+
 /// The first parameter of kernels whose uniforms are in memory, and of those that have four of them by value, with what declares its type.
 const IN_MEMORY: (&str, &str) = ("", "int* __restrict__");
 const BY_VALUE: (&str, &str) = (
@@ -350,7 +353,7 @@ fn a_kernel_that_leaves_its_buffer_takes_the_context_with_it() {
     let _alone = second_gpu();
     for d in Driver::both() {
         // A device of its own: others go on with the first.
-        d.enter(3);
+        d.enter(LAST);
         let (stream, u, x) = (d.stream(), d.allocate(16), d.allocate(8));
         assert_eq!(d.to_device(u, [9i32, 0, 0, 0].as_ptr().cast(), 16, stream), 0);
         assert_eq!(d.fill(x, 8, stream), 0);
@@ -359,7 +362,7 @@ fn a_kernel_that_leaves_its_buffer_takes_the_context_with_it() {
         let mut at = 0u64;
         let broken = call!(d, b"cuMemAlloc_v2", b"hipMalloc", (*mut u64, usize) &mut at, 8);
         assert_eq!(broken, ILLEGAL_ADDRESS, "nothing of the context works");
-        d.reset(3);
+        d.reset(LAST);
         d.allocate(8);
     }
 }
@@ -398,7 +401,7 @@ fn use_on_another_context() {
     for d in Driver::both() {
         d.enter(0);
         let (stream, x, function) = (d.stream(), d.allocate(64), d.twice());
-        d.enter(3);
+        d.enter(LAST);
         let here = d.stream();
         assert_eq!(d.free(x), INVALID_VALUE);
         assert_eq!(d.fill(x, 8, here), INVALID_VALUE);
@@ -432,12 +435,12 @@ fn missing_synchronisation() {
         assert_eq!(d.unpin(host), ILLEGAL_STATE);
         assert_eq!(d.wait(two), 0);
         // On a device of its own, as it is lost then.
-        d.enter(3);
+        d.enter(LAST);
         let (stream, y, host) = (d.stream(), d.allocate(64), d.pin(64));
         assert_eq!(d.to_device(y, host, 64, stream), 0);
         // SAFETY: the test's own pinned memory.
         unsafe { host.cast::<u8>().write(1) };
         assert_eq!(d.wait(stream), ILLEGAL_STATE, "pinned memory changed under a copy");
-        d.reset(3);
+        d.reset(LAST);
     }
 }
