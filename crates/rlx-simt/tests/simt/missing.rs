@@ -92,11 +92,11 @@ fn nvrtc_compiles_what_it_is_given() {
 fn gpus_are_counted_and_chosen_by_number() {
     let _alone = second_gpu();
     for device in DEVICES {
-        assert_eq!(gpu_count(device, &options(0)).unwrap(), 6);
+        assert_eq!(gpu_count(device, &options(0)).unwrap(), 7);
         fake(device, 1).probe().unwrap();
-        let beyond = fake(device, 6).probe().unwrap_err();
+        let beyond = fake(device, 7).probe().unwrap_err();
         assert_eq!(beyond.kind(), ErrorKind::DeviceUnavailable);
-        assert!(beyond.message().contains("no GPU 6, the driver has 6"), "{beyond}");
+        assert!(beyond.message().contains("no GPU 7, the driver has 7"), "{beyond}");
     }
     let other = SimtBackend::new(Device::Vulkan).probe().unwrap_err();
     assert_eq!(other.kind(), ErrorKind::DeviceUnavailable);
