@@ -11,7 +11,7 @@ use rlx_ir::{DType, Error, ErrorKind, Result, Shape, Value, Weight, oracle};
 /// The error of a variant of another class may be so many times that of the usual one, which is at least what rounding alone may give.
 const MOST: f64 = 2.0;
 
-/// The most arithmetic of a step that is given to the oracle, which takes some five seconds for it.
+/// The most arithmetic of a step that is given to the oracle: ten times what folding constants may take (`oracle::Allowance`).
 const MOST_FLOPS: f64 = 3e8;
 
 /// The results of a step.
@@ -28,6 +28,8 @@ impl Reference {
     /// A step with more arithmetic than is worth it, values in a memory format, or what the oracle reports.
     pub(super) fn of(module: &LirModule, inputs: &[Vec<u8>], weights: &[Arc<Weight>]) -> Result<Reference> {
         let Some(step) = module.steps.first() else { return Err(unknown("a module without steps")) };
+        // Before anything is decoded: what is too much to compute is also much to hold.
+        module.init.iter().chain([step]).try_for_each(affordable)?;
         let mut values = Vec::with_capacity(module.buffers.len());
         for buffer in &module.buffers {
             values.push(given(buffer, inputs, weights)?);
@@ -67,7 +69,7 @@ impl Reference {
             };
             let (usual, other) = (elements(usual)?, elements(other)?);
             let (usual, other) = (distance(exact, &usual).max(rounding(exact)), distance(exact, &other));
-            if other > MOST * usual {
+            if !other.is_finite() || other > MOST * usual {
                 return Ok(Some(format!("its largest error is {other:e}, the usual one's {usual:e}")));
             }
         }
@@ -104,27 +106,42 @@ fn evaluated(step: &Step, values: &[Option<Value>]) -> Result<Vec<Value>> {
     };
     let inputs = step.inputs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let StepKind::Op(op) = &step.kind else { return Ok(inputs) };
-    let declared = |operand: &Operand| Ok(Shape::new(&places(&operand.view)?.0, operand.dtype));
-    let declared = step.outputs.iter().map(declared).collect::<Result<Vec<_>>>()?;
-    let shapes: Vec<Shape> = inputs.iter().map(Value::shape).collect();
-    let flops = rlx_ir::ops::def::cost(op, &shapes.iter().collect::<Vec<_>>(), &declared).flops;
-    if flops > MOST_FLOPS {
-        return Err(unknown(&format!("{flops:e} operations")));
-    }
+    let declared = shapes(&step.outputs)?;
     oracle::evaluate_op(op, &inputs.iter().collect::<Vec<_>>(), &declared)
+}
+
+/// Whether a step is little enough for the oracle.
+fn affordable(step: &Step) -> Result<()> {
+    let StepKind::Op(op) = &step.kind else { return Ok(()) };
+    let (inputs, results) = (shapes(&step.inputs)?, shapes(&step.outputs)?);
+    let flops = rlx_ir::ops::def::cost(op, &inputs.iter().collect::<Vec<_>>(), &results).flops;
+    if flops > MOST_FLOPS { Err(unknown(&format!("{flops:e} operations"))) } else { Ok(()) }
+}
+
+fn shapes(operands: &[Operand]) -> Result<Vec<Shape>> {
+    operands.iter().map(|operand| Ok(Shape::new(&dims(&operand.view)?, operand.dtype))).collect()
+}
+
+fn known(extent: &rlx_ir::Extent) -> Result<i64> {
+    extent.as_const().ok_or_else(|| unknown("an open dimension"))
+}
+
+fn index(n: i64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| unknown("a view that leaves its buffer"))
+}
+
+fn dims(view: &View) -> Result<Vec<usize>> {
+    view.dims.iter().map(|dim| known(dim).and_then(index)).collect()
 }
 
 /// The dimensions of a view, and where each of its elements is in its buffer, in row-major order.
 fn places(view: &View) -> Result<(Vec<usize>, Vec<usize>)> {
-    let known = |extent: &rlx_ir::Extent| extent.as_const().ok_or_else(|| unknown("an open dimension"));
-    let dims = view.dims.iter().map(known).collect::<Result<Vec<i64>>>()?;
+    let dims = dims(view)?;
     let strides = view.strides.iter().map(known).collect::<Result<Vec<i64>>>()?;
     let mut places = vec![known(&view.offset)?];
     for (&dim, &stride) in dims.iter().zip(&strides) {
-        places = places.iter().flat_map(|&place| (0..dim).map(move |i| place + i * stride)).collect();
+        places = places.iter().flat_map(|&place| (0..dim as i64).map(move |i| place + i * stride)).collect();
     }
-    let index = |n: i64| usize::try_from(n).map_err(|_| unknown("a view that leaves its buffer"));
-    let dims = dims.into_iter().map(index).collect::<Result<_>>()?;
     Ok((dims, places.into_iter().map(index).collect::<Result<_>>()?))
 }
 
@@ -172,6 +189,25 @@ mod tests {
     }
 
     #[test]
+    fn a_step_of_much_arithmetic_is_not_computed() {
+        let graph = text::parse(
+            r#"graph "layer" {
+              %0 = Input {name="x"} : [1024, 1024] f32
+              %1 = Input {name="w"} : [1024, 1024] f32
+              %2 = MatMul(%0, %1) : [1024, 1024] f32
+              return %2
+            }"#,
+        );
+        let device = DeviceBackend::try_new(Device::Cpu).unwrap();
+        let options = CompileOptions::default();
+        let target = device.target(&options).unwrap();
+        let lir = CompilePipeline::new(target.clone(), options).compile(&graph.unwrap()).unwrap().lir;
+        let module = isolated(&lir, 0, target.pool_spec()).unwrap().expect("a module of one step");
+        let refused = Reference::of(&module, &[], &[]).unwrap_err();
+        assert!(refused.message().contains("operations"), "{refused}");
+    }
+
+    #[test]
     fn a_result_is_held_to_twice_the_usual_error() {
         let graph = text::parse(
             r#"graph "layer" {
@@ -199,6 +235,8 @@ mod tests {
         assert_eq!([objection(0.0, 0.0), objection(0.25, 0.5)], [None, None]);
         assert!(objection(0.25, 0.75).is_some() && objection(0.0, 0.25).is_some());
         assert!(objection(0.25, f32::NAN).is_some());
+        // Where the usual one is wrong, nothing is near to it.
+        assert!(objection(f32::NAN, f32::NAN).is_some());
         assert_eq!(Reference::of(&module, &inputs[..1], &[]).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }
