@@ -311,6 +311,19 @@ pub const SUITES: &[Suite] = &[
         heavy: true,
         covers: &["crates/rlx-kernel", "crates/rlx-tile"],
         ..suite(
+            "random-shapes",
+            "every family of kernels and tile programs over 500 random shapes and more, on the interpreter",
+            1200,
+            What::Tests {
+                args: &["test", "--quiet", "--package", "rlx-kernel", "--package", "rlx-tile", "--tests"],
+                env: &[("RLX_TEST_ALL", "1")],
+            },
+        )
+    },
+    Suite {
+        heavy: true,
+        covers: &["crates/rlx-kernel", "crates/rlx-tile"],
+        ..suite(
             "kernel-text",
             "generated CUDA C, HIP C and Metal's language, compiled for the CPU, equal to the interpreter",
             900,

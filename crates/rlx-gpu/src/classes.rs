@@ -5,7 +5,7 @@
 //! | [`Class::Tiles`] | tile programs of a [`Family`] and an element type, by warps or of the group level | programs by warps for the group level, else kernels; attention decomposes |
 //! | [`Class::Tiled`] | matmuls through workgroup memory | those without it |
 //! | [`Class::FewRows`] | sums that a workgroup divides, under [`Numerics::Fast`](rlx_opt::Numerics::Fast) | the step's usual kernels |
-//! | [`Class::Reduce`], [`Class::Scan`], [`Class::Rows`] | rows that a workgroup has | the device does not compute them: rows are decomposed, the rest is rejected or left to another device |
+//! | [`Class::Reduce`], [`Class::ArgReduce`], [`Class::TopK`], [`Class::Scan`], [`Class::Rows`] | rows that a workgroup has | the device does not compute them: rows are decomposed, the rest is rejected or left to another device |
 
 use std::fmt;
 
@@ -32,6 +32,8 @@ pub enum Family {
     Parts,
     /// Attention to keys in parts: a decoder's.
     KeysInParts,
+    /// Matmuls of grouped rows, each by the matrix that a list names.
+    Grouped,
 }
 
 /// A class of kernels.
@@ -52,6 +54,10 @@ pub enum Class {
     FewRows,
     /// Reductions by workgroups.
     Reduce,
+    /// Arg-reductions by workgroups.
+    ArgReduce,
+    /// Top-k by workgroups.
+    TopK,
     /// Running reductions by workgroups.
     Scan,
     /// Softmax and norms by workgroups.
@@ -59,7 +65,7 @@ pub enum Class {
 }
 
 impl Family {
-    const ALL: [Family; 7] = [
+    const ALL: [Family; 8] = [
         Family::MatMul,
         Family::Blocks,
         Family::Conv,
@@ -67,6 +73,7 @@ impl Family {
         Family::Pages,
         Family::Parts,
         Family::KeysInParts,
+        Family::Grouped,
     ];
 
     fn name(self) -> &'static str {
@@ -78,14 +85,16 @@ impl Family {
             Family::Pages => "attention to pages",
             Family::Parts => "sums in parts",
             Family::KeysInParts => "attention to keys in parts",
+            Family::Grouped => "matmuls of grouped rows",
         }
     }
 
-    /// The family of a step in parts.
-    pub(crate) fn in_parts(self) -> Family {
+    /// The family of a step in parts; none of one that is never divided.
+    pub(crate) fn in_parts(self) -> Option<Family> {
         match self {
-            Family::Attention | Family::Pages | Family::KeysInParts => Family::KeysInParts,
-            Family::MatMul | Family::Blocks | Family::Conv | Family::Parts => Family::Parts,
+            Family::Attention | Family::Pages | Family::KeysInParts => Some(Family::KeysInParts),
+            Family::MatMul | Family::Blocks | Family::Conv | Family::Parts => Some(Family::Parts),
+            Family::Grouped => None,
         }
     }
 
@@ -100,6 +109,7 @@ impl Family {
                     Family::Pages
                 }
                 Op::Attention { .. } => Family::Attention,
+                Op::GroupedMatMul => Family::Grouped,
                 _ => return None,
             };
             Some((family, node.shape.dtype()))
@@ -114,6 +124,7 @@ impl Family {
             Op::MatMulBlocks => Family::Blocks,
             Op::Conv { .. } => Family::Conv,
             Op::Attention { .. } => Family::Attention,
+            Op::GroupedMatMul => Family::Grouped,
             _ => return None,
         };
         Some((family, node.shape.dtype()))
@@ -122,7 +133,15 @@ impl Family {
 
 impl Class {
     /// The classes of kernels, those under [`Numerics::Fast`](rlx_opt::Numerics::Fast) among them.
-    const KERNELS: [Class; 5] = [Class::Tiled, Class::FewRows, Class::Reduce, Class::Scan, Class::Rows];
+    const KERNELS: [Class; 7] = [
+        Class::Tiled,
+        Class::FewRows,
+        Class::Reduce,
+        Class::ArgReduce,
+        Class::TopK,
+        Class::Scan,
+        Class::Rows,
+    ];
 
     /// All that a device may have whose matrix units are of this architecture.
     pub fn all(units: Option<Arch>) -> Vec<Class> {
@@ -140,7 +159,7 @@ impl Class {
         let groups = match family {
             Family::MatMul | Family::Conv => arch.has_groups(),
             Family::Attention => arch == Arch::Sm90a,
-            Family::Blocks | Family::Pages | Family::Parts | Family::KeysInParts => false,
+            Family::Blocks | Family::Pages | Family::Parts | Family::KeysInParts | Family::Grouped => false,
         };
         if groups { vec![of(false), of(true)] } else { vec![of(false)] }
     }
@@ -155,8 +174,10 @@ impl Class {
             Class::Tiled => 0,
             Class::FewRows => 1,
             Class::Reduce => 2,
-            Class::Scan => 3,
-            Class::Rows => 4,
+            Class::ArgReduce => 3,
+            Class::TopK => 4,
+            Class::Scan => 5,
+            Class::Rows => 6,
         }
     }
 
@@ -176,6 +197,8 @@ impl fmt::Display for Class {
             Class::Tiled => "matmuls through workgroup memory",
             Class::FewRows => "matmuls of few rows",
             Class::Reduce => "reductions by workgroups",
+            Class::ArgReduce => "arg-reductions by workgroups",
+            Class::TopK => "top-k by workgroups",
             Class::Scan => "running reductions by workgroups",
             Class::Rows => "softmax and norms by workgroups",
         })
@@ -228,6 +251,8 @@ pub(crate) fn of_kernels(node: &Node, kernels: &KernelTarget) -> Option<Class> {
             (!kernels.is_processor).then_some(Class::Tiled)
         }
         Op::Reduce { .. } => Some(Class::Reduce),
+        Op::ArgReduce { .. } => Some(Class::ArgReduce),
+        Op::TopK { .. } => Some(Class::TopK),
         Op::Cumulative { .. } => Some(Class::Scan),
         Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
             Some(Class::Rows)
@@ -258,7 +283,7 @@ mod tests {
     #[test]
     fn every_class_has_a_number_of_its_own() {
         let mut all: Vec<Class> = Class::all(Some(Arch::Sm90a));
-        assert_eq!(all.len(), 2 * (7 + 3) + 5);
+        assert_eq!(all.len(), 2 * (8 + 3) + 7);
         let names: std::collections::BTreeSet<String> = all.iter().map(Class::to_string).collect();
         assert_eq!(names.len(), all.len());
         all.sort_by_key(|class| class.number());
@@ -266,7 +291,7 @@ mod tests {
         assert_eq!(all.len(), names.len());
         assert!(all.iter().all(|class| class.number() < 64));
         // Turing does not multiply bf16.
-        assert_eq!(Class::all(Some(Arch::Sm75)).len(), 7 + 5);
-        assert_eq!(Class::all(None).len(), 5);
+        assert_eq!(Class::all(Some(Arch::Sm75)).len(), 8 + 7);
+        assert_eq!(Class::all(None).len(), 7);
     }
 }

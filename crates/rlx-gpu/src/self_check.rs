@@ -219,9 +219,10 @@ impl Made {
         let shares = || self.launches.kernels.iter().any(|(_, kernel)| kernel.shared_bytes() > 0);
         match class {
             Class::Tiles { family, .. } => {
-                let parts = matches!(family, Family::Parts | Family::KeysInParts);
+                // Parts are joined, and rows in groups are looked up in lists, by kernels beside the programs.
+                let has_joins = matches!(family, Family::Parts | Family::KeysInParts | Family::Grouped);
                 units.is_some_and(|units| archs.contains(&units.arch))
-                    && (!parts || !self.tiles.joins.is_empty())
+                    && (!has_joins || !self.tiles.joins.is_empty())
             }
             Class::FewRows => self.launches.kernels.iter().any(|(_, kernel)| kernel.shared_bytes() > 0),
             _ => archs.is_empty() && shares(),

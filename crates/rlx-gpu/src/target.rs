@@ -175,11 +175,12 @@ fn of_programs(node: &Node, units: Option<MatrixUnits>, fast: &Fast, kernels: &K
     let mut found = Vec::new();
     if let Some(units) = units.filter(|units| rlx_tile::schedule::multiplies(units.arch, dtype)) {
         found.extend(Class::levels(family, dtype, units.arch));
-        if fast.division.is_some() {
-            found.extend(Class::levels(family.in_parts(), dtype, units.arch));
+        if let Some(family) = family.in_parts().filter(|_| fast.division.is_some()) {
+            found.extend(Class::levels(family, dtype, units.arch));
         }
     }
-    if fast.takes_few_rows(kernels) && !matches!(family, Family::Attention | Family::Pages) {
+    if fast.takes_few_rows(kernels) && !matches!(family, Family::Attention | Family::Pages | Family::Grouped)
+    {
         found.push(Class::FewRows);
     }
     found

@@ -404,7 +404,9 @@ fn in_parts(
     if target.pool.exclusive_usage {
         return Vec::new();
     }
-    let right = |(family, dtype): (Family, DType)| units.for_family(family.in_parts(), dtype).is_some();
+    let right = |(family, dtype): (Family, DType)| {
+        family.in_parts().is_some_and(|family| units.for_family(family, dtype).is_some())
+    };
     let (Some(units), true) = (units.for_step(desc), Family::of(&desc.graph).is_none_or(right)) else {
         return Vec::new();
     };

@@ -14,12 +14,14 @@ use rlx_tile::schedule::{
 use rlx_tile::verify::{Rule, verify};
 use rlx_tile::{Arch, interp};
 
+/// With `RLX_TEST_ALL` five times as many.
 const CASES: u64 = 120;
 
 /// Right against sums in f64, and the bits of sm_80, whose instruction has the same depth.
 #[test]
 fn random_matmuls_are_right_and_as_on_sm_80() {
-    for seed in 0..CASES {
+    let all = std::env::var_os("RLX_TEST_ALL").is_some();
+    for seed in 0..if all { 5 * CASES } else { CASES } {
         let case = groups::random(&mut Gen::new(seed));
         let program = case.program();
         let (pools, counters) =

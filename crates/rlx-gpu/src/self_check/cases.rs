@@ -43,9 +43,12 @@ pub(crate) fn of(class: Class) -> Option<Case> {
         }
         Class::Tiles { family: Family::Pages, dtype, .. } => attention([40, 40], 16, dtype, true),
         Class::Tiles { family: Family::KeysInParts, dtype, .. } => attention([1, 1056], 16, dtype, false),
+        Class::Tiles { family: Family::Grouped, dtype, .. } => grouped(dtype),
         Class::Tiled => product([40, 56, 72], DType::F32),
         Class::FewRows => product([2, 512, 64], DType::F32),
         Class::Reduce => reduced(),
+        Class::ArgReduce => greatest(),
+        Class::TopK => sorted(),
         Class::Scan => running(),
         Class::Rows => softmax(),
     })
@@ -82,6 +85,30 @@ fn product([m, k, n]: [usize; 3], dtype: DType) -> Case {
     let x = Value::float(dtype, &[m, k], matrix([m, k], left));
     let w = Value::float(dtype, &[k, n], matrix([k, n], right));
     case(graph, vec![("x", x), ("w", w)], dtype, want)
+}
+
+/// Rows, each by two of five matrices, which lists name.
+fn grouped(dtype: DType) -> Case {
+    let ([rows, k, n], [chosen, matrices]) = ([40, 64, 72], [2, 5]);
+    let x = |row, i| small([1, row, i], -1, 1);
+    let w = |of: usize, at| small([2, of, at], -1, 1);
+    let of = |row, which| small([3, row, which], 0, matrices as i64 - 1) as usize;
+    let want = matrix([rows, chosen * n], |row, at| {
+        let (of, col) = (of(row, at / n), at % n);
+        (0..k).map(|i| x(row, i) * w(of, i * n + col)).sum()
+    });
+    let graph = format!(
+        "%0 = Input {{name=\"x\"}} : [{rows}, 1, {k}] {dtype} %1 = Input {{name=\"w\"}} : [{matrices}, {k}, {n}] {dtype} \
+         %2 = Input {{name=\"chosen\"}} : [{rows}, {chosen}] i64 \
+         %3 = GroupedMatMul(%0, %1, %2) : [{rows}, {chosen}, {n}] {dtype} return %3"
+    );
+    let list = matrix([rows, chosen], |row, which| of(row, which) as f64);
+    let values = vec![
+        ("x", Value::float(dtype, &[rows, 1, k], matrix([rows, k], x))),
+        ("w", Value::float(dtype, &[matrices, k, n], matrix([matrices, k * n], w))),
+        ("chosen", Value::int(DType::I64, &[rows, chosen], list.into_iter().map(|of| of as i128).collect())),
+    ];
+    case(graph, values, dtype, want)
 }
 
 /// Rows by weights of four bits in blocks of 32, each with a scale and a zero point.
@@ -255,6 +282,50 @@ fn reduced() -> Case {
     let sum = |row| (0..n).map(|at| element(row, at)).sum::<f64>();
     let all: f64 = (0..m).map(sum).sum();
     rows(&ops, (0..m).map(|row| sum(row) - all).collect())
+}
+
+/// Where the first and where the last of the greatest elements of each row is.
+fn greatest() -> Case {
+    let [m, n] = LONG;
+    let ops = format!(
+        "%1 = ArgReduce(%0) {{op=Max, axis=1, keep_dim=false, last=false}} : [{m}] i64 \
+         %2 = ArgReduce(%0) {{op=Max, axis=1, keep_dim=false, last=true}} : [{m}] i64 \
+         %3 = Cast(%1) {{to=f32}} : [{m}] f32 %4 = Cast(%2) {{to=f32}} : [{m}] f32 \
+         %5 = Binary.Mul(%3, %4) : [{m}] f32 return %5"
+    );
+    let want = (0..m).map(|row| {
+        let most = (0..n).map(|at| element(row, at)).fold(f64::MIN, f64::max);
+        let is_most = |at: &usize| element(row, *at) == most;
+        let (first, last) = ((0..n).find(is_most), (0..n).rfind(is_most));
+        (first.unwrap_or_default() * last.unwrap_or_default()) as f64
+    });
+    rows(&ops, want.collect())
+}
+
+/// The greatest elements of each row times their places: few, which are found one after the other, and many, which are sorted. Of equal elements the first comes first.
+fn sorted() -> Case {
+    let ([m, _], [few, many]) = (LONG, [4, 20]);
+    let found = |id: usize, k: usize| {
+        let [places, numbers, product] = [1, 2, 3].map(|next| id + next);
+        format!(
+            "%{id} = TopK(%0) {{k={k}, axis=1, largest=true, sorted=true}} : ([{m}, {k}] f32, [{m}, {k}] i64) \
+             %{places} = Result(%{id}) {{index=1}} : [{m}, {k}] i64 %{numbers} = Cast(%{places}) {{to=f32}} : [{m}, {k}] f32 \
+             %{product} = Binary.Mul(%{id}, %{numbers}) : [{m}, {k}] f32 "
+        )
+    };
+    let all = few + many;
+    let ops = format!(
+        "{}{}%9 = Concat(%4, %8) {{axis=1}} : [{m}, {all}] f32 return %9",
+        found(1, few),
+        found(5, many)
+    );
+    let want = matrix([m, all], |row, at| {
+        let mut places: Vec<usize> = (0..LONG[1]).collect();
+        places.sort_by(|&a, &b| element(row, b).total_cmp(&element(row, a)));
+        let place = places[if at < few { at } else { at - few }];
+        element(row, place) * place as f64
+    });
+    rows(&ops, want)
 }
 
 fn running() -> Case {

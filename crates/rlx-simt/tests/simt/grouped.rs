@@ -17,7 +17,7 @@ use crate::parts::{fast, strict};
 use crate::tiles::{MODELS, module, schedules, tiled};
 
 /// Experts of a mixture: each of two projections with an activation between, of tokens that choose two each.
-fn mixture(tokens: &str, dtype: DType, [experts, k, hidden]: [usize; 3]) -> Graph {
+pub fn mixture(tokens: &str, dtype: DType, [experts, k, hidden]: [usize; 3]) -> Graph {
     let body = format!(
         "%0 = Input {{name=\"x\"}} : [{tokens}, 1, {k}] {dtype} %1 = Input {{name=\"chosen\"}} : [{tokens}, 2] i64 \
          %2 = Param {{name=\"up\"}} : [{experts}, {k}, {hidden}] {dtype} %3 = Param {{name=\"down\"}} : [{experts}, {hidden}, {k}] {dtype} \
@@ -28,7 +28,7 @@ fn mixture(tokens: &str, dtype: DType, [experts, k, hidden]: [usize; 3]) -> Grap
 }
 
 /// Values for so many tokens, whose choices are among so many of the last experts.
-fn values(
+pub fn values(
     g: &mut Gen,
     dtype: DType,
     tokens: usize,

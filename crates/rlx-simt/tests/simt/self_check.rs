@@ -15,6 +15,7 @@ use rlx_simt::{Lowered, SimtBackend};
 use tracing::field::{Field, Visit};
 
 use crate::common::{Fake, fake, second_gpu, set_params};
+use crate::grouped::{mixture, values};
 use crate::tiles::{MODELS, module, schedules, tiled};
 
 /// The warnings that are given while something is done, each as one line.
@@ -75,15 +76,15 @@ fn every_class_of_a_right_device_is_right_and_is_tried_once() {
         assert_eq!(backend.trials().unwrap(), 0, "{device} {ordinal}");
         let (aside, warnings) = warned(|| backend.try_all().unwrap());
         assert!(aside.is_empty() && warnings.is_empty(), "{device} {ordinal}: {aside:?} {warnings:?}");
-        // Those of kernels, and of each type that there is a matrix instruction of: seven families, some of them at the group level, too.
+        // Those of kernels, and of each type that there is a matrix instruction of: eight families, some of them at the group level, too.
         let of_type = match units {
             None => 0,
-            Some("sm_90a") => 7 + 3,
-            Some("sm_100a") => 7 + 2,
-            Some(_) => 7,
+            Some("sm_90a") => 8 + 3,
+            Some("sm_100a") => 8 + 2,
+            Some(_) => 8,
         };
         let trials = backend.trials().unwrap();
-        assert_eq!(trials, 5 + of_type * if brain { 2 } else { 1 }, "{device} {ordinal}");
+        assert_eq!(trials, 7 + of_type * if brain { 2 } else { 1 }, "{device} {ordinal}");
         backend.try_all().unwrap();
         assert_eq!(backend.trials().unwrap(), trials, "{device} {ordinal}: once");
     }
@@ -161,8 +162,11 @@ fn what_a_device_computes_wrongly_is_put_aside_with_a_warning_and_models_are_rig
         let (f16, mut test) = (DType::F16, 10);
         let product = with_values(random_matmul(&mut Gen::new(1), f16));
         let conv = with_values(random_conv(&mut Gen::new(1), f16));
+        let sizes = [4, 64, 40];
+        let grouped = (mixture("20", f16, sizes), values(&mut Gen::new(2), f16, 20, sizes, 3));
         let families = [
             ("matmul.", Family::MatMul, &product),
+            ("grouped.", Family::Grouped, &grouped),
             ("attention.", Family::Attention, &attention(f16)),
             ("conv.", Family::Conv, &conv),
         ];
@@ -181,12 +185,15 @@ fn what_a_device_computes_wrongly_is_put_aside_with_a_warning_and_models_are_rig
                 "{names}: {aside:?}"
             );
             let of_family = steps.iter().filter(|s| s.starts_with("tiles."));
-            assert!(family == Family::Attention || of_family.count() == 0, "{names}: {steps:?}");
-            let own: Vec<_> = warnings.iter().filter(|line| line.contains("put aside")).collect();
+            // What they decompose into has programs of another family.
+            let decomposes = matches!(family, Family::Attention | Family::Grouped);
+            assert!(decomposes || of_family.count() == 0, "{names}: {steps:?}");
+            let class = Class::Tiles { family, dtype: f16, groups: false }.to_string();
+            let of_class = |line: &&String| line.contains("put aside") && line.contains(&class);
+            let own: Vec<_> = warnings.iter().filter(of_class).collect();
             assert_eq!(own.len(), 1, "{names}: one warning: {warnings:?}");
             let machine = wrong.machine().unwrap();
-            let class = Class::Tiles { family, dtype: f16, groups: false }.to_string();
-            for part in [device.name(), &machine, &class, "results are wrong"] {
+            for part in [device.name(), &machine, "results are wrong"] {
                 assert!(own[0].contains(part), "{names}: {part:?} in {:?}", own[0]);
             }
         }
@@ -224,5 +231,16 @@ fn wrong_kernels_have_others_or_the_device_says_what_it_does_not_compute() {
     let Err(error) = refused else { panic!("there are no other kernels") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains(&format!("computes {} wrongly", Class::Reduce)), "{error}");
-    assert_eq!(aside, [Class::Tiled, Class::FewRows, Class::Reduce, Class::Scan, Class::Rows]);
+    assert_eq!(
+        aside,
+        [
+            Class::Tiled,
+            Class::FewRows,
+            Class::Reduce,
+            Class::ArgReduce,
+            Class::TopK,
+            Class::Scan,
+            Class::Rows
+        ]
+    );
 }

@@ -24,7 +24,7 @@ use rlx_tile::{Arch, Program};
 use wgpu::naga::back::spv;
 use wgpu::naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
-/// Random convolutions, and as many matmuls of computed operands.
+/// Random convolutions, and as many matmuls of computed operands; with `RLX_TEST_ALL` four times as many.
 const OTHERS: u64 = 150;
 /// Random steps of matmuls, and as many of convolutions.
 const STEPS: u64 = 80;
@@ -135,7 +135,8 @@ fn random_matmuls_are_right() {
 
 #[test]
 fn random_convolutions_and_computed_operands_are_right() {
-    for seed in 0..OTHERS {
+    let all = std::env::var_os("RLX_TEST_ALL").is_some();
+    for seed in 0..if all { 4 * OTHERS } else { OTHERS } {
         let case = conv_case(seed);
         let program = case.program();
         let (pools, _) = case.interpret(&program).unwrap_or_else(|e| panic!("{seed}: {e}\n{program}"));
