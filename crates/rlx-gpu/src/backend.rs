@@ -342,7 +342,7 @@ fn read<G: GpuApi>(
     executable(program)
 }
 
-/// Verifies a module for a device. Who does matmuls does not matter here, but attention is whole only where there are units.
+/// Verifies a module for a device. Who does matmuls does not matter here, but attention of few queries is whole only where there are units.
 fn verify(lir: &LirModule, target: &KernelTarget, own: &Own) -> Result<()> {
     let claimed = GpuTarget::new(target.clone(), own.matrix_units, own.fast.clone(), None);
     let claimed = claimed.tried_by(own.check.clone()).keeping_claims();

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`Class::Tiles`] | tile programs of a [`Family`] and an element type, by warps or of the group level | programs by warps for the group level, else kernels; attention decomposes |
 //! | [`Class::Tiled`] | matmuls through workgroup memory | those without it |
+//! | [`Class::Attention`] | attention by kernels, which have it through workgroup memory | it decomposes |
 //! | [`Class::FewRows`] | sums that a workgroup divides, under [`Numerics::Fast`](rlx_opt::Numerics::Fast) | the step's usual kernels |
 //! | [`Class::Reduce`], [`Class::ArgReduce`], [`Class::TopK`], [`Class::Scan`], [`Class::Rows`] | rows that a workgroup has | the device does not compute them: rows are decomposed, the rest is rejected or left to another device |
 
@@ -62,6 +63,8 @@ pub enum Class {
     Scan,
     /// Softmax and norms by workgroups.
     Rows,
+    /// Attention by kernels.
+    Attention,
 }
 
 impl Family {
@@ -133,7 +136,7 @@ impl Family {
 
 impl Class {
     /// The classes of kernels, those under [`Numerics::Fast`](rlx_opt::Numerics::Fast) among them.
-    const KERNELS: [Class; 7] = [
+    const KERNELS: [Class; 8] = [
         Class::Tiled,
         Class::FewRows,
         Class::Reduce,
@@ -141,6 +144,7 @@ impl Class {
         Class::TopK,
         Class::Scan,
         Class::Rows,
+        Class::Attention,
     ];
 
     /// All that a device may have whose matrix units are of this architecture.
@@ -178,6 +182,7 @@ impl Class {
             Class::TopK => 4,
             Class::Scan => 5,
             Class::Rows => 6,
+            Class::Attention => 7,
         }
     }
 
@@ -201,6 +206,7 @@ impl fmt::Display for Class {
             Class::TopK => "top-k by workgroups",
             Class::Scan => "running reductions by workgroups",
             Class::Rows => "softmax and norms by workgroups",
+            Class::Attention => "attention by kernels",
         })
     }
 }
@@ -257,6 +263,7 @@ pub(crate) fn of_kernels(node: &Node, kernels: &KernelTarget) -> Option<Class> {
         Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
             Some(Class::Rows)
         }
+        Op::Attention { .. } => Some(Class::Attention),
         _ => None,
     };
     match &node.op {
@@ -283,7 +290,7 @@ mod tests {
     #[test]
     fn every_class_has_a_number_of_its_own() {
         let mut all: Vec<Class> = Class::all(Some(Arch::Sm90a));
-        assert_eq!(all.len(), 2 * (8 + 3) + 7);
+        assert_eq!(all.len(), 2 * (8 + 3) + 8);
         let names: std::collections::BTreeSet<String> = all.iter().map(Class::to_string).collect();
         assert_eq!(names.len(), all.len());
         all.sort_by_key(|class| class.number());
@@ -291,7 +298,7 @@ mod tests {
         assert_eq!(all.len(), names.len());
         assert!(all.iter().all(|class| class.number() < 64));
         // Turing does not multiply bf16.
-        assert_eq!(Class::all(Some(Arch::Sm75)).len(), 8 + 7);
-        assert_eq!(Class::all(None).len(), 7);
+        assert_eq!(Class::all(Some(Arch::Sm75)).len(), 8 + 8);
+        assert_eq!(Class::all(None).len(), 8);
     }
 }

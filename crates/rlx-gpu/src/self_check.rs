@@ -34,7 +34,7 @@ use crate::making::scheduled;
 use crate::own::Own;
 use crate::signal::locked;
 use crate::target::GpuTarget;
-use crate::tiles::{MatrixUnits, TileLaunches};
+use crate::tiles::{MatrixUnits, TileLaunches, is_attention};
 use crate::variants::{self, Means};
 use crate::which::Lowered;
 use cases::Case;
@@ -225,6 +225,7 @@ impl Made {
                     && (!has_joins || !self.tiles.joins.is_empty())
             }
             Class::FewRows => self.launches.kernels.iter().any(|(_, kernel)| kernel.shared_bytes() > 0),
+            Class::Attention => self.lir.graph.nodes().iter().any(|n| is_attention(&n.op)),
             _ => archs.is_empty() && shares(),
         }
     }

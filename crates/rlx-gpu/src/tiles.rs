@@ -6,7 +6,7 @@
 //! which `rlx_tile` makes nothing (integers, vectors, several results, convolutions of groups of few channels) keep their kernels. Convolutions of these types
 //! run with their channels last, on weights that are packed so.
 //!
-//! Attention is claimed as a whole where there is a program for its types and sizes of heads ([`takes_whole`]); elsewhere the compiler decomposes it, and its
+//! Attention is claimed as a whole where there is a program for its types and sizes of heads ([`takes_whole`]); elsewhere it has a kernel, or the compiler decomposes it, and its
 //! parts have kernels.
 //!
 //! So are rows that each choose a matrix (the experts of a mixture): before their program a kernel makes lists, which the program looks rows up in, through scratch memory

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use common::{native, processor, shorts, try_module, words};
-use rlx_ir::op::{ArgOp, ReduceOp, ScatterOp};
+use rlx_ir::op::{ArgOp, MaskKind, ReduceOp, ScatterOp, Unseen};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Counted, Counters, Executable, Sample};
@@ -28,9 +28,9 @@ const SAMPLE: Sample = Sample(3);
 /// The most loop iterations that one invocation goes through in any kernel, but for those of [`CHAINS`]: what is longer is divided among workgroups.
 const MOST_SERIAL: u64 = 1024;
 
-/// How the names of kernels begin whose results are chains of sums in order of the depth, each as long as the matrix is deep: all variants give these bits.
-/// Who may divide such sums does so under `Numerics::Fast`.
-const CHAINS: [&str; 2] = ["matmul.", "conv."];
+/// How the names of kernels begin whose results are chains of sums in order of the depth, each as long as the matrix is deep, or as there are keys: all variants
+/// give these bits. Who may divide such sums of a matrix does so under `Numerics::Fast`.
+const CHAINS: [&str; 3] = ["matmul.", "conv.", "attention."];
 
 /// A line's key: model, device, kernel.
 type Key = [String; 3];
@@ -237,6 +237,36 @@ fn add_matmuls(table: &mut Table) {
     }
 }
 
+/// Attention of a usual size of heads, of the largest, and where some keys are seen.
+fn add_attentions(table: &mut Table) {
+    for (size, mask, dtype) in [
+        (64, MaskKind::None, DType::F32),
+        (64, MaskKind::Causal, DType::F32),
+        (128, MaskKind::None, DType::F32),
+        (256, MaskKind::None, DType::F32),
+        (80, MaskKind::Causal, DType::BF16),
+    ] {
+        let mut graph = Graph::new("attention");
+        let ids: Vec<_> = ["q", "k", "v"]
+            .map(|name| graph.input(name, Shape::new(&[1, 128, 4 * size], dtype)))
+            .into_iter()
+            .collect();
+        let (window, scale, unseen) = (None, None, Unseen::Zero);
+        let op = Op::Attention { num_heads: 4, head_dim: size, mask, window, scale, unseen };
+        let y = graph.try_add(op, &ids).unwrap();
+        graph.set_outputs(vec![y]);
+        for target in [native(), words()] {
+            let module = try_module(&graph, &target).unwrap();
+            let names = rlx_kernel::step_variants(&module.steps[0], &module, &target).unwrap();
+            for (i, name) in names.iter().enumerate() {
+                let executable = Executable::choosing(module.clone(), &target, |_| i).unwrap();
+                let counted = executable.count(&DimBinding::new(), SAMPLE).unwrap();
+                table.add(&format!("attention {dtype} {size} {mask:?} {name}"), &target, &counted);
+            }
+        }
+    }
+}
+
 /// A decoder's row by weights of few columns and by many that are stored transposed, and some rows, by kernels that divide the sums.
 fn add_few_rows(table: &mut Table) {
     let layers = [(1, [3072, 768], false), (4, [768, 2304], false), (1, [768, 8001], true)];
@@ -266,6 +296,7 @@ fn counters_do_not_grow() {
     let mut table = Table::default();
     add_matmuls(&mut table);
     add_few_rows(&mut table);
+    add_attentions(&mut table);
     add_rows(&mut table);
     add_scatters(&mut table);
     add_models(&mut table);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use common::{apple, index_graphs, native, shorts, try_compiled, try_module, words};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
-use rlx_ir::testing::{AttentionShape, Case, Gen, random_graph, random_paged_attention};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, MaskKind, ReduceOp, Unseen};
+use rlx_ir::testing::{AttentionShape, Case, Gen, random_attention, random_graph, random_paged_attention};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::build::Builder;
 use rlx_kernel::interp::Executable;
@@ -67,6 +67,25 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
         let shape =
             AttentionShape { batch: 2, kv_heads: 2, groups, queries, keys: 12, head_dim: 5, value_dim: 4 };
         visit(&random_paged_attention(&mut g, [DType::F32, DType::F16][seed as usize % 2], &shape, 4).0);
+    }
+    // Attention in heads of the usual sizes, and of the largest.
+    for (seed, (size, dtype)) in (0..).zip([
+        (32, DType::F32),
+        (64, DType::F32),
+        (128, DType::F32),
+        (256, DType::F32),
+        (64, DType::F16),
+    ]) {
+        let shape = AttentionShape {
+            batch: 1,
+            kv_heads: 1,
+            groups: 2,
+            queries: 40,
+            keys: 50,
+            head_dim: size,
+            value_dim: size,
+        };
+        (0..3).for_each(|i| visit(&random_attention(&mut Gen::new(seed + 9 * i), dtype, &shape).graph().0));
     }
     visit(&open_product());
     visit(&large_sum());
@@ -176,6 +195,15 @@ fn examples() -> Vec<(&'static str, Graph)> {
     };
     add("conv", conv, &[f32s(&[1, 8, 10, 10]), f32s(&[16, 8, 3, 3]), f32s(&[16])], true);
     add("gelu", Op::Activation(Activation::Gelu), &[f32s(&[9])], false);
+    let attention = Op::Attention {
+        num_heads: 2,
+        head_dim: 16,
+        mask: MaskKind::Causal,
+        window: None,
+        scale: None,
+        unseen: Unseen::Zero,
+    };
+    add("attention", attention, &[f32s(&[1, 40, 32]), f32s(&[1, 50, 32]), f32s(&[1, 50, 32])], false);
     all
 }
 

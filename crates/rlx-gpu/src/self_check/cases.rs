@@ -51,6 +51,7 @@ pub(crate) fn of(class: Class) -> Option<Case> {
         Class::TopK => sorted(),
         Class::Scan => running(),
         Class::Rows => softmax(),
+        Class::Attention => attention([40, 40], 16, DType::F32, false),
     })
 }
 

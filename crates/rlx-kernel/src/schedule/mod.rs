@@ -9,6 +9,7 @@
 //! | [`reduce`] | reductions over rows or everything, also to a place (`arg_reduce`) | one workgroup (or, short rows, invocation) for each row, or for some columns |
 //! | [`scan`] | running reductions | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
+//! | `attention` | attention of many queries | one workgroup for some queries of a head |
 //! | [`matmul`] | matmuls | a [`gemm`]: tiles, in one of several variants |
 //! | [`matmul_blocks`] | matmuls by weights of 4 and 8 bits in blocks | a [`gemm`] that dequantises what it loads |
 //! | [`conv_pool`] | convolution, pooling | an index map into a [`gemm`]; pooling one invocation per element |
@@ -23,6 +24,7 @@
 //! other bits besides ([`few_rows`](fn@few_rows)).
 
 mod arg_reduce;
+mod attention;
 mod body;
 mod collapsed;
 mod conv_parts;
@@ -280,6 +282,7 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
             let lanes = if let Variant::Rows(lanes) = variant { lanes } else { rows::FEW };
             rows::schedule(step, anchor, lanes)
         }
+        (Op::Attention { .. }, Variant::Attention(tile)) => attention::schedule(step, anchor, tile),
         (Op::Cumulative { .. }, _) => scan::schedule(step, anchor),
         (Op::ArgReduce { .. }, _) => arg_reduce::schedule(step, anchor),
         (Op::TopK { .. }, _) => top_k::schedule(step, anchor),

@@ -10,7 +10,9 @@ use rlx_ir::Op;
 
 use super::gemm::{self, GemmVariant};
 use super::map::{self, Each, Spread};
-use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks, pool, rows};
+use super::{
+    Scheduled, StepDesc, anchor_of, attention, conv_pool, matmul, matmul_blocks, pool, reject, rows,
+};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
 
@@ -25,6 +27,8 @@ pub enum Variant {
     Map(Spread),
     /// Rows, each by so many invocations.
     Rows(u32),
+    /// Attention, a workgroup with so much of it.
+    Attention(attention::Tile),
 }
 
 impl Variant {
@@ -59,6 +63,9 @@ impl Variant {
             Variant::Only => true,
             Variant::Map(spread) => spread.workgroup <= limits.max_workgroup,
             Variant::Rows(lanes) => lanes <= limits.max_workgroup,
+            Variant::Attention(tile) => {
+                tile.workgroup() <= limits.max_workgroup && tile.shared_bytes() <= limits.max_shared_bytes
+            }
             Variant::Gemm(gemm, ty) => {
                 gemm.workgroup() <= limits.max_workgroup && gemm.shared_bytes(ty) <= limits.max_shared_bytes
             }
@@ -73,6 +80,7 @@ impl fmt::Display for Variant {
             Variant::Gemm(gemm, _) => gemm.fmt(f),
             Variant::Map(spread) => spread.fmt(f),
             Variant::Rows(lanes) => write!(f, "rows{lanes}"),
+            Variant::Attention(tile) => write!(f, "attention{}", tile.rows),
         }
     }
 }
@@ -97,6 +105,12 @@ pub fn variants(step: &StepDesc, is_processor: bool) -> Scheduled<Vec<Variant>> 
             } else {
                 vec![Variant::Only]
             });
+        }
+        Op::Attention { .. } => {
+            if is_processor {
+                return reject("a processor does attention in parts");
+            }
+            return Ok(attention::tiles(step, anchor)?.into_iter().map(Variant::Attention).collect());
         }
         Op::Pool { .. } => {
             let spreads = pool::spreads(step, anchor, is_processor);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use common::{apple, index_graphs, native, try_compiled, try_module};
 use compiler::Program;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
-use rlx_ir::testing::{AttentionShape, Case, Gen, random_paged_attention};
+use rlx_ir::testing::{AttentionShape, Case, Gen, random_attention, random_paged_attention};
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::{Executable, Recorded, Sample};
 use rlx_kernel::ir::{BinOp, Inst, Stmt, Ty, UnOp};
@@ -210,6 +210,33 @@ fn add_steps(records: &mut Records) {
         records.add(&executable, &DimBinding::new(), "an index");
     }
     add_few_rows(records);
+    add_attentions(records);
+}
+
+/// Attention of many queries, each variant: with every mask, of several types and sizes of heads.
+fn add_attentions(records: &mut Records) {
+    let before = records.all.len();
+    for (seed, (dtype, head_dim)) in (0..).zip([
+        (DType::F32, 64),
+        (DType::F16, 24),
+        (DType::BF16, 40),
+        (DType::F32, 80),
+        (DType::F32, 136),
+    ]) {
+        let mut g = Gen::new(seed);
+        let shape = AttentionShape {
+            batch: 2,
+            kv_heads: 2,
+            groups: 2,
+            queries: 37,
+            keys: 45,
+            head_dim,
+            value_dim: head_dim - 3,
+        };
+        add_variants(records, &random_attention(&mut g, dtype, &shape).graph().0);
+    }
+    let whole = records.all[before..].iter().filter(|r| r.kernel.name.starts_with("attention."));
+    assert!(whole.count() >= 8);
 }
 
 /// Matmuls of few rows that divide their sums: by a matrix of rows that are read together, of columns that are, and of neither.

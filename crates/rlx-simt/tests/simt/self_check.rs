@@ -9,7 +9,7 @@ use rlx_driver::Device;
 use rlx_gpu::{Class, Family};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{AttentionShape, Gen, random_attention, random_bindings, random_conv, random_matmul};
-use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, text};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, LirModule, OpKind, text};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::{Lowered, SimtBackend};
 use tracing::field::{Field, Visit};
@@ -84,7 +84,7 @@ fn every_class_of_a_right_device_is_right_and_is_tried_once() {
             Some(_) => 8,
         };
         let trials = backend.trials().unwrap();
-        assert_eq!(trials, 7 + of_type * if brain { 2 } else { 1 }, "{device} {ordinal}");
+        assert_eq!(trials, 8 + of_type * if brain { 2 } else { 1 }, "{device} {ordinal}");
         backend.try_all().unwrap();
         assert_eq!(backend.trials().unwrap(), trials, "{device} {ordinal}: once");
     }
@@ -200,7 +200,7 @@ fn what_a_device_computes_wrongly_is_put_aside_with_a_warning_and_models_are_rig
     }
 }
 
-/// Matmuls have kernels without workgroup memory. Reductions of long rows have none: the device does not claim them, and says why.
+/// Matmuls have kernels without workgroup memory, and attention decomposes. Reductions of long rows have none: the device does not claim them, and says why.
 #[test]
 fn wrong_kernels_have_others_or_the_device_says_what_it_does_not_compute() {
     let _alone = second_gpu();
@@ -223,11 +223,14 @@ fn wrong_kernels_have_others_or_the_device_says_what_it_does_not_compute() {
     assert!(with_all.iter().any(|name| name.starts_with("tile")), "{with_all:?}");
     Fake::get().spoil(device, ordinal, Some("shared"));
     let ((steps, _), warnings) = warned(|| right_without(&with_values(product), &backend, &options));
+    let ((_, parts), _) = warned(|| right_without(&attention(DType::F32), &backend, &options));
     let refused = CompilePipeline::new(backend.target(&options).unwrap(), options.clone()).compile(&sum);
     let aside = backend.try_all().unwrap();
     Fake::get().spoil(device, ordinal, None);
     assert!(!steps.iter().any(|name| name.starts_with("tile")), "{steps:?}");
     assert!(warnings.len() == 1 && warnings[0].contains(&Class::Tiled.to_string()), "{warnings:?}");
+    let is_whole = parts.graph.nodes().iter().any(|n| n.op.kind() == OpKind::Attention);
+    assert!(!is_whole, "{parts}");
     let Err(error) = refused else { panic!("there are no other kernels") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains(&format!("computes {} wrongly", Class::Reduce)), "{error}");
@@ -240,7 +243,8 @@ fn wrong_kernels_have_others_or_the_device_says_what_it_does_not_compute() {
             Class::ArgReduce,
             Class::TopK,
             Class::Scan,
-            Class::Rows
+            Class::Rows,
+            Class::Attention
         ]
     );
 }
