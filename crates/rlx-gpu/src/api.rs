@@ -510,7 +510,7 @@ pub struct Arrival<G: GpuApi> {
 pub enum Stores {
     /// It gives none, and takes none.
     Nothing,
-    /// It takes anyone's: every access is looked at on the device ([`Job::guarded`]).
+    /// It takes anyone's: every access is looked at on the device ([`Job::guarded`]), unless a seal shows that this user's RLX left it.
     Guarded,
     /// It takes what this user's RLX left ([`rlx_backend::seal`]), and runs it as its own: nothing on the device would keep a stranger's within its buffers.
     Sealed,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use rlx_backend::CodePart;
 use rlx_backend::seal::Seal;
 use rlx_ir::clock::Instant;
+use rlx_ir::hash::hash_of;
 use rlx_ir::{LirModule, Result};
 use rlx_kernel::Launches;
 
@@ -28,6 +29,8 @@ pub(crate) use records::read;
 const KERNELS: &str = "kernels";
 /// The same of tile programs, and of what runs choose between.
 const CHOICES: &str = "choices";
+/// The same of a seal of both, on devices that take anyone's.
+const SEAL: &str = "seal";
 
 /// What an executable was made of.
 pub(crate) struct Stored {
@@ -51,18 +54,24 @@ impl Stored {
         if gpu.stores() == Stores::Sealed || !self.tiles.is_plain() {
             parts.push(part(CHOICES, records::write(&self.tiles)?));
         }
-        if gpu.stores() == Stores::Sealed {
-            let seal = match Seal::own() {
-                Ok(seal) => seal,
-                Err(e) => {
-                    tracing::warn!(error = %e, "kernels are not stored");
-                    return Ok(Vec::new());
-                }
-            };
-            let context = Context::of(gpu, &self.module);
+        let sealed = gpu.stores() == Stores::Sealed;
+        let seal = match Seal::own() {
+            Ok(seal) => seal,
+            // They are everyone's.
+            Err(_) if !sealed => return Ok(parts),
+            Err(e) => {
+                tracing::warn!(error = %e, "kernels are not stored");
+                return Ok(Vec::new());
+            }
+        };
+        let context = Context::of(gpu, &self.module);
+        if sealed {
             for part in &mut parts {
                 part.bytes = seal.seal(&context.of_part(&part.name), &part.bytes);
             }
+        } else {
+            let hash = hash_of(parts.iter().map(|part| &part.bytes));
+            parts.push(part(SEAL, seal.seal(&context.of_part(SEAL), &hash.0)));
         }
         Ok(parts)
     }
@@ -72,7 +81,7 @@ impl Stored {
 pub(crate) struct Found<'b> {
     pub kernels: &'b [u8],
     pub choices: Option<&'b [u8]>,
-    /// Whether it may be anyone's.
+    /// Whether it may be anyone's, and not what this user's RLX left.
     pub guarded: bool,
     /// How long it took to open.
     pub took: Duration,
@@ -85,7 +94,14 @@ pub(crate) fn found<'b, G: GpuApi>(gpu: &G, lir: &LirModule, code: &'b [CodePart
     match gpu.stores() {
         Stores::Nothing => None,
         Stores::Guarded => {
-            Some(Found { kernels, choices: bytes(CHOICES), guarded: true, took: since.elapsed() })
+            let choices = bytes(CHOICES);
+            let is_own = |sealed: &[u8]| {
+                let hash = hash_of([kernels].into_iter().chain(choices));
+                let (seal, context) = (Seal::own().ok()?, Context::of(gpu, lir));
+                seal.opened(&context.of_part(SEAL), sealed).filter(|opened| *opened == hash.0).map(drop)
+            };
+            let guarded = bytes(SEAL).and_then(is_own).is_none();
+            Some(Found { kernels, choices, guarded, took: since.elapsed() })
         }
         Stores::Sealed => {
             let seal =

@@ -57,27 +57,74 @@ fn floats(values: [f32; 4]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
+/// A device of its own, whose kernels no other test compiles.
+fn alone(backend: &WgpuBackend, number: u64) -> WgpuBackend {
+    let limits = Lowered { max_memory_bytes: Some((1 << 30) + number), ..Lowered::default() };
+    backend.clone().with_limits(limits)
+}
+
 fn stored_kernels_give_the_same_bits(backend: &WgpuBackend) {
+    let backend = &alone(backend, 1);
     let graph = mixed();
     let mut own = compile(&graph, backend).unwrap();
     let code = own.code().unwrap();
     assert_eq!(compile(&graph, backend).unwrap().code().unwrap(), code, "the same module, the same bytes");
     let pipelines = backend.kernel_count().unwrap();
-    let mut here = by(backend, own.lir(), code.clone()).unwrap();
+    let mut sealed = by(backend, own.lir(), code.clone()).unwrap();
+    assert_eq!(backend.kernel_count().unwrap(), pipelines, "what this user's RLX left runs as its own");
+    let mut here = by(backend, own.lir(), unsealed(code.clone())).unwrap();
     let guarded = backend.kernel_count().unwrap();
     assert!(guarded > pipelines, "kernels of files have pipelines of their own, with checks");
-    by(backend, own.lir(), code.clone()).unwrap();
+    by(backend, own.lir(), unsealed(code.clone())).unwrap();
     assert_eq!(backend.kernel_count().unwrap(), guarded, "the same kernels need no new pipelines");
     // A device opened again, which has none of them.
     let lowered = Lowered { max_memory_bytes: Some(1 << 30), ..Lowered::default() };
     let fresh = backend.clone().with_limits(lowered);
-    let mut there = by(&fresh, own.lir(), code.clone()).unwrap();
+    let mut there = by(&fresh, own.lir(), unsealed(code.clone())).unwrap();
     assert_eq!(there.code().unwrap(), code);
     for batch in [1, 5] {
         let bindings = random_bindings(&graph, &DimBinding::batch_seq(batch, 1), 3);
         let want = answer(&mut *own, &bindings);
+        assert_eq!(answer(&mut *sealed, &bindings), want);
         assert_eq!(answer(&mut *here, &bindings), want);
         assert_eq!(answer(&mut *there, &bindings), want);
+    }
+}
+
+/// The same as a stranger's.
+fn unsealed(mut code: Vec<CodePart>) -> Vec<CodePart> {
+    let parts = code.len();
+    code.retain(|part| part.name != "seal");
+    assert_eq!(code.len() + 1, parts, "what is left is sealed");
+    code
+}
+
+#[test]
+fn a_seal_is_of_these_kernels_for_this_module() {
+    for backend in devices().map(|backend| alone(&backend, 2)) {
+        let abs = compile(&elementwise(Activation::Abs), &backend).unwrap();
+        let neg = compile(&elementwise(Activation::Neg), &backend).unwrap();
+        let (of_abs, of_neg) = (abs.code().unwrap(), neg.code().unwrap());
+        let seal_of = |code: &[CodePart]| code.iter().find(|part| part.name == "seal").unwrap().clone();
+        let own = backend.kernel_count().unwrap();
+        by(&backend, abs.lir(), of_abs.clone()).unwrap();
+        assert_eq!(backend.kernel_count().unwrap(), own);
+        // Another module's kernels, whole with their seal; these with that one's seal; and with a damaged one.
+        let mut other = of_abs[..1].to_vec();
+        other.push(seal_of(&of_neg));
+        let mut damaged = of_abs[..1].to_vec();
+        let CodePart { name, mut bytes } = seal_of(&of_abs);
+        bytes[3] ^= 1;
+        damaged.push(CodePart { name, bytes });
+        let before = backend.kernel_count().unwrap();
+        by(&backend, abs.lir(), of_neg).unwrap();
+        let swapped = backend.kernel_count().unwrap();
+        assert!(swapped > before, "guarded");
+        by(&backend, abs.lir(), other).unwrap();
+        let guarded = backend.kernel_count().unwrap();
+        assert!(guarded > swapped, "guarded");
+        by(&backend, abs.lir(), damaged).unwrap();
+        assert_eq!(backend.kernel_count().unwrap(), guarded, "guarded, as before");
     }
 }
 
