@@ -6,6 +6,9 @@
 use rlx_backend::pipelines::Kept;
 use rlx_ir::Result;
 
+#[cfg(not(any(target_vendor = "apple", target_family = "wasm")))]
+use crate::spirv;
+
 /// The cached pipelines of one adapter.
 #[derive(Debug)]
 pub(crate) struct DriverCache {
@@ -46,6 +49,24 @@ impl DriverCache {
             }
         }
         Ok(made)
+    }
+
+    /// The SPIR-V of an own kernel's text: what is kept of it, or what is written now and kept. `None` where naga rejects the text, so that wgpu says why.
+    #[cfg(not(any(target_vendor = "apple", target_family = "wasm")))]
+    pub(crate) fn spirv(&self, text: &str) -> Option<Vec<u32>> {
+        let name = spirv::file_name(text);
+        if let Some(words) = self.kept.load(&name).and_then(|bytes| spirv::from_bytes(&bytes)) {
+            return Some(words);
+        }
+        let words = spirv::write(text).ok()?;
+        self.kept.keep(&name, &spirv::to_bytes(&words));
+        Some(words)
+    }
+
+    /// Where there is no Vulkan, nothing is written for it.
+    #[cfg(any(target_vendor = "apple", target_family = "wasm"))]
+    pub(crate) fn spirv(&self, _: &str) -> Option<Vec<u32>> {
+        None
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Gpu {
     pub(crate) limits: wgpu::Limits,
     /// Where the driver gives what it compiled.
     pub(crate) driver_cache: Option<DriverCache>,
+    /// Whether it takes SPIR-V that wgpu does not look into.
+    pub(crate) takes_spirv: bool,
     /// What its kernels are written in.
     pub(crate) language: Language,
     /// Whether the adapter has the cooperative matrices that programs use, and the device was opened with them.
@@ -95,9 +97,22 @@ impl Gpu {
         tracing::debug!(device = %name, adapter = %info.name, driver = %info.driver_info, "opened");
         let driver_cache = DriverCache::open(&device, &info);
         let language = Language::offered(info.backend, device.features());
+        let takes_spirv = info.backend == wgpu::Backend::Vulkan
+            && device.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
         let shared = Shared::new(health, lowered);
         let units = OnceLock::new();
-        let gpu = Gpu { shared, device, queue, info, limits, driver_cache, language, offers_matrices, units };
+        let gpu = Gpu {
+            shared,
+            device,
+            queue,
+            info,
+            limits,
+            driver_cache,
+            takes_spirv,
+            language,
+            offers_matrices,
+            units,
+        };
         Ok(Gpu { language: gpu.accepted(), ..gpu })
     }
 

@@ -15,11 +15,15 @@ pub(crate) enum Language {
     Msl,
 }
 
-/// The features that a device is opened with for the sake of its language. A processor reads every element of a lane by itself, so that numbers of 64
+/// The features that a device is opened with for the sake of its language: Metal and Vulkan take theirs as it is. A processor reads every element of a lane by itself, so that numbers of 64
 /// bits, which are two elements, spare half of that.
 pub(crate) fn wanted(backend: wgpu::Backend, kind: wgpu::DeviceType) -> wgpu::Features {
     match (backend, kind) {
         (wgpu::Backend::Metal, _) => wgpu::Features::PASSTHROUGH_SHADERS,
+        (wgpu::Backend::Vulkan, wgpu::DeviceType::Cpu) => {
+            wgpu::Features::PASSTHROUGH_SHADERS.union(wgpu::Features::SHADER_INT64)
+        }
+        (wgpu::Backend::Vulkan, _) => wgpu::Features::PASSTHROUGH_SHADERS,
         (_, wgpu::DeviceType::Cpu) => wgpu::Features::SHADER_INT64,
         _ => wgpu::Features::empty(),
     }
@@ -88,8 +92,13 @@ mod tests {
         assert_eq!(Language::offered(Backend::Metal, Features::SHADER_I16), Language::Wgsl);
         for other in [Backend::Vulkan, Backend::Dx12, Backend::Gl, Backend::BrowserWebGpu, Backend::Noop] {
             assert_eq!(Language::offered(other, all), Language::Wgsl);
-            assert!(wanted(other, DeviceType::DiscreteGpu).is_empty(), "{other}");
-            assert_eq!(wanted(other, DeviceType::Cpu), Features::SHADER_INT64, "{other}");
+            // Vulkan takes SPIR-V.
+            let own = match other {
+                Backend::Vulkan => Features::PASSTHROUGH_SHADERS,
+                _ => Features::empty(),
+            };
+            assert_eq!(wanted(other, DeviceType::DiscreteGpu), own, "{other}");
+            assert_eq!(wanted(other, DeviceType::Cpu), own | Features::SHADER_INT64, "{other}");
         }
         assert_eq!(wanted(Backend::Metal, DeviceType::IntegratedGpu), Features::PASSTHROUGH_SHADERS);
         assert!(Language::Msl.types(Backend::Metal, Features::empty()).int64);

@@ -10,6 +10,7 @@
 //! | `language` | what kernels are written in |
 //! | `matrices` | whether f16 is multiplied on cooperative matrices |
 //! | `pipeline` | kernels compiled |
+//! | `spirv` | own kernels as Vulkan takes them, written once |
 //! | `trusted` | own kernels without the checks that wgpu writes into those of files |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
 //! | `runs` | bind groups, the one submission of a run, and its steps timed where the device has a clock |
@@ -31,6 +32,8 @@ mod matrices;
 mod memory;
 mod pipeline;
 mod runs;
+#[cfg(not(any(target_vendor = "apple", target_family = "wasm")))]
+mod spirv;
 // What is compiled without checks is this process's own.
 #[allow(unsafe_code)]
 mod trusted;

@@ -34,6 +34,8 @@ struct Code<'c> {
     source: &'c str,
     read_only: &'c [bool],
     workgroup: u32,
+    /// Whether it may be given to Vulkan as SPIR-V.
+    passes: bool,
     /// Whether its indices are bounded, and workgroup memory is cleared first.
     guarded: bool,
 }
@@ -68,7 +70,8 @@ impl Gpu {
         tracing::trace!(kernel = name, rendered_us = micros(started.elapsed()), "rendered a kernel");
         let buffers = buffers.iter().map(|b| b.access == Access::Read);
         let read_only: Vec<bool> = buffers.chain(fails.then_some(false)).collect();
-        let code = Code { name, source: &text, read_only: &read_only, workgroup, guarded };
+        let passes = self.takes_spirv && !guarded && self.fits(source);
+        let code = Code { name, source: &text, read_only: &read_only, workgroup, passes, guarded };
         match &self.driver_cache {
             Some(kept) => {
                 let name = format!("{hash}{}", if guarded { "-guarded" } else { "" });
@@ -164,12 +167,26 @@ impl Gpu {
         })
     }
 
+    /// Whether it is a kernel within the device's limits: of SPIR-V, wgpu does not look whether it is. Tile programs are none: their matrices need what is no part
+    /// of SPIR-V's first version.
+    fn fits(&self, source: &Source) -> bool {
+        let Source::Kernel(kernel) = source else { return false };
+        let limits = &self.limits;
+        let most = limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x);
+        let shared = kernel.shared_bytes() as u64;
+        kernel.workgroup <= most && shared <= u64::from(limits.max_compute_workgroup_storage_size)
+    }
+
     /// The module of a kernel, and the name of its function.
     fn module(&self, code: &Code<'_>) -> (wgpu::ShaderModule, &'static str) {
         let (device, label) = (&self.device, Some(code.name));
         if self.language == Language::Msl {
             let module = trusted::metal(device, label, code.source, METAL_ENTRY, code.workgroup);
             return (module, METAL_ENTRY);
+        }
+        let kept = self.driver_cache.as_ref().filter(|_| code.passes);
+        if let Some(words) = kept.and_then(|kept| kept.spirv(code.source)) {
+            return (trusted::spirv(device, label, &words, ENTRY, code.workgroup), ENTRY);
         }
         let source = wgpu::ShaderSource::Wgsl(code.source.into());
         let description = wgpu::ShaderModuleDescriptor { label, source };

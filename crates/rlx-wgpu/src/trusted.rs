@@ -24,6 +24,28 @@ pub(crate) fn experimental() -> wgpu::ExperimentalFeatures {
     unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
+/// A module of such a kernel in SPIR-V, which Vulkan is given as it is. Its one function is `entry`.
+pub(crate) fn spirv(
+    device: &wgpu::Device,
+    label: Option<&str>,
+    words: &[u32],
+    entry: &str,
+    workgroup: u32,
+) -> wgpu::ShaderModule {
+    let entries =
+        [wgpu::PassthroughShaderEntryPoint { name: entry.into(), workgroup_size: (workgroup, 1, 1) }];
+    let description = wgpu::ShaderModuleDescriptorPassthrough {
+        label,
+        entry_points: entries.as_slice().into(),
+        spirv: Some(words.into()),
+        ..Default::default()
+    };
+    // SAFETY: the words are what naga wrote of a text that it validated ([`crate::spirv`]), in this process or in one whose file is in a folder that
+    // belongs to this user and that no one else may write, sealed with a hash and named for the whole text. The text is of an own kernel, which keeps
+    // within its buffers and loops as above. Its bindings are those of the layout: wgpu numbers what a layout lists 0, 1, … in its order, as the text does.
+    unsafe { device.create_shader_module_passthrough(description) }
+}
+
 /// A module of such a kernel in Metal's language, which Metal is given as it is. Its one function is `entry`, run by workgroups of `workgroup`.
 pub(crate) fn metal(
     device: &wgpu::Device,
