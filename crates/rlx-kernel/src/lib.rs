@@ -25,17 +25,21 @@ pub mod eval;
 pub mod interp;
 pub mod ir;
 pub mod render;
+mod rewrite;
 pub mod schedule;
 mod simplify;
+mod specialise;
 pub mod stored;
 mod target;
 pub mod text;
+mod unroll;
 pub mod verify;
 
 pub use ir::{Kernel, WideAccess};
 pub use schedule::{Arg, FewRows, Launch, UniformArg};
 pub use stored::Launches;
 pub use target::{
-    DeviceLimits, KernelTarget, TypeSupport, compile_step, few_rows, few_rows_of, grid, step_variants,
+    DeviceLimits, DeviceVariant, KernelTarget, TypeSupport, compile_step, few_rows, few_rows_of, grid,
+    step_variants,
 };
 pub use text::KernelHash;

@@ -5,6 +5,7 @@
 //! | constants fold | `2 * 3` | `6` |
 //! | neutral elements | `x + 0`, `x * 1`, `x / 1`, `x % 1` | `x`, `x`, `x`, `0` |
 //! | powers of two, `x ≥ 0` | `x * 8`, `x / 8`, `x % 8` | `x << 3`, `x >> 3`, `x & 7` |
+//! | a remainder | `x - x / 9 * 9`, `x - ((x >> 3) << 3)` | `x % 9`, `x & 7` |
 //! | ranges | `x / 9`, `x % 9`, `x < 9` for `x` in `0..9` | `0`, `x`, `true` |
 //! | what is rounded | `round_bf16(max(round_bf16(x), 0))` | `max(round_bf16(x), 0)` |
 //!
@@ -105,8 +106,30 @@ fn binary(b: &mut Builder, op: BinOp, x: Value, y: Value) -> Simplified {
     }
     match cy {
         Some(c) => with_constant(b, op, x, y, c),
+        None if op == BinOp::Sub => difference(b, x, y),
         None => by_range(b, op, x, y).unwrap_or(Becomes(Inst::Binary(op, x, y))),
     }
+}
+
+/// `x - y` of integers, which is a remainder where `y` is the multiple of a constant next to `x`: what [`Builder::div_rem`] makes of a divisor that was
+/// none then.
+fn difference(b: &mut Builder, x: Value, y: Value) -> Simplified {
+    let constant_of = |v| b.as_const(v).map(|c| eval::int(c.ty, c.bits));
+    if let Some(Inst::Binary(times, quotient, by)) = b.definition(y)
+        && let Some(Inst::Binary(through, of, divisor)) = b.definition(quotient)
+        && let Some(number) = constant_of(by).filter(|_| of == x && constant_of(by) == constant_of(divisor))
+    {
+        match (times, through) {
+            (BinOp::Mul, BinOp::Div) => return simplify(b, Inst::Binary(BinOp::Rem, x, by)),
+            (BinOp::Shl, BinOp::Shr) => {
+                let below = Const::int(b.ty(x), 1i64.wrapping_shl(number as u32).wrapping_sub(1));
+                let mask = b.constant(below);
+                return simplify(b, Inst::Binary(BinOp::And, x, mask));
+            }
+            _ => {}
+        }
+    }
+    Becomes(Inst::Binary(BinOp::Sub, x, y))
 }
 
 /// Integers and bools with a constant on the right.
@@ -421,6 +444,45 @@ mod tests {
         let s = b.uniform("s", i32::MIN, i32::MAX);
         let q = b.div(s, eight);
         assert!(matches!(b.def(q), Some(Inst::Binary(BinOp::Div, ..))));
+    }
+
+    #[test]
+    fn what_is_left_of_a_multiple_is_a_remainder() {
+        let mut b = Builder::new("t", 64);
+        let x = b.uniform("x", i32::MIN, i32::MAX);
+        for by in [9, 8, 2, -1, -8, i32::MAX, i32::MIN] {
+            let by = b.int(by);
+            let quotient = b.div(x, by);
+            let multiple = b.mul(quotient, by);
+            let rest = b.sub(x, multiple);
+            assert!(
+                matches!(b.def(rest), Some(Inst::Binary(BinOp::Rem, of, divisor)) if of == x && divisor == by)
+            );
+        }
+        // By a shift it is a mask, of negative numbers as well.
+        for shift in [1, 3, 31] {
+            let quotient = b.shr(x, shift);
+            let multiple = b.shl(quotient, shift);
+            let rest = b.sub(x, multiple);
+            let Some(Inst::Binary(BinOp::And, of, mask)) = b.def(rest) else { panic!("by {shift}") };
+            let mask = b.as_const(mask).and_then(Const::as_i32);
+            assert_eq!((of, mask), (x, Some(((1i64 << shift) - 1) as i32)));
+            for of in [i32::MIN, -9, -1, 0, 1, 8, i32::MAX] {
+                assert_eq!(of.wrapping_sub(of >> shift << shift), of & mask.unwrap_or(0), "{of} by {shift}");
+            }
+        }
+        // Another number, another multiple, a divisor that is no constant.
+        let (z, eight, nine) = (b.uniform("z", 1, i32::MAX), b.int(8), b.int(9));
+        let quotient = b.div(x, nine);
+        for (of, by) in [(x, eight), (z, nine), (x, z)] {
+            let multiple = b.mul(quotient, by);
+            let rest = b.sub(of, multiple);
+            assert!(matches!(b.def(rest), Some(Inst::Binary(BinOp::Sub, ..))));
+        }
+        let quotient = b.div(x, z);
+        let multiple = b.mul(quotient, z);
+        let rest = b.sub(x, multiple);
+        assert!(matches!(b.def(rest), Some(Inst::Binary(BinOp::Sub, ..))));
     }
 
     #[test]

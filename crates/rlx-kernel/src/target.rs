@@ -1,5 +1,6 @@
 //! What a code-generating device tells the compiler, and how a step becomes launches for it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rlx_ir::lir::{LirModule, Step, View};
@@ -12,7 +13,7 @@ use crate::emulate;
 use crate::ir::{Kernel, WideAccess};
 use crate::schedule::gemm::Room;
 use crate::schedule::{self, FewRows, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
-use crate::verify;
+use crate::{specialise, verify};
 
 /// Which types and functions a device's language has. What it lacks is emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,6 +97,22 @@ impl Default for DeviceLimits {
     }
 }
 
+/// A variant of a step as a device has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceVariant {
+    /// The structure of its kernels.
+    pub variant: Variant,
+    /// Whether sizes and strides are part of its kernels, and not their uniforms.
+    pub constant_sizes: bool,
+}
+
+impl fmt::Display for DeviceVariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes = if self.constant_sizes { ".sizes" } else { "" };
+        write!(f, "{}{sizes}", self.variant)
+    }
+}
+
 /// A device whose kernels are generated here: it claims what the schedules can do within its limits.
 #[derive(Debug, Clone)]
 pub struct KernelTarget {
@@ -151,11 +168,21 @@ impl KernelTarget {
         Self::new(name, TypeSupport::ALL, limits)
     }
 
-    /// The variants of a step that fit this device; all give the same bits, and the first is taken unmeasured.
+    /// The variants of a step that this device has; all give the same bits, and the first is taken unmeasured. Those with constant sizes come last.
     ///
     /// # Errors
     /// Why no schedule takes it, where that is known without making a kernel.
-    pub fn variants(&self, step: &StepDesc) -> Scheduled<Vec<Variant>> {
+    pub fn variants(&self, step: &StepDesc) -> Scheduled<Vec<DeviceVariant>> {
+        let variants = self.fitting(step)?;
+        let kinds: &[bool] = if schedule::may_have_constant_sizes(step) { &[false, true] } else { &[false] };
+        let of = |&constant_sizes: &bool| {
+            variants.iter().map(move |&variant| DeviceVariant { variant, constant_sizes })
+        };
+        Ok(kinds.iter().flat_map(of).collect())
+    }
+
+    /// The variants that fit this device, whose sizes are uniforms.
+    fn fitting(&self, step: &StepDesc) -> Scheduled<Vec<Variant>> {
         let mut variants = schedule::variants(step, self.is_processor)?;
         let together = self.is_processor || self.types.wide == WideAccess::All;
         variants.retain(|variant| together || !variant.accesses_neighbours());
@@ -182,11 +209,15 @@ impl KernelTarget {
     /// Why there are none.
     pub fn launches(&self, step: &StepDesc, variant: usize) -> Scheduled<Vec<Launch>> {
         let variants = self.variants(step)?;
-        let Some(&variant) = variants.get(variant) else {
+        let Some(&DeviceVariant { variant, constant_sizes }) = variants.get(variant) else {
             return reject(format!("there is no variant {variant}, only {}", variants.len()));
         };
+        let specialised = |launch| match constant_sizes {
+            true => specialise::specialised(launch, self.limits.max_groups),
+            false => launch,
+        };
         let launches = schedule::schedule(step, variant)?;
-        launches.into_iter().map(|launch| self.fitted(launch)).collect()
+        launches.into_iter().map(|launch| self.fitted(specialised(launch))).collect()
     }
 
     /// The kernels of a step for few rows, which divide its sums, so that bits are others than those of its variants; none where the device has no use for them.
@@ -292,7 +323,7 @@ pub(crate) fn compile_desc(
 pub fn step_variants(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<String>> {
     let variants = StepDesc::of(step, module).and_then(|desc| target.variants(&desc));
     let variants = variants.map_err(unsupported(step, module, target))?;
-    Ok(variants.iter().map(Variant::to_string).collect())
+    Ok(variants.iter().map(DeviceVariant::to_string).collect())
 }
 
 /// The kernels of a step of a module for few rows: see [`KernelTarget::few_rows`].

@@ -228,7 +228,8 @@ fn add_matmuls(table: &mut Table) {
         for target in [native(), words(), shorts()] {
             let module = try_module(&graph, &target).unwrap();
             let names = rlx_kernel::step_variants(&module.steps[0], &module, &target).unwrap();
-            for (i, name) in names.iter().enumerate() {
+            // Those with constant sizes do no more (`sizes.rs`).
+            for (i, name) in names.iter().enumerate().filter(|(_, name)| !name.ends_with(".sizes")) {
                 let executable = Executable::choosing(module.clone(), &target, |_| i).unwrap();
                 let counted = executable.count(&DimBinding::new(), SAMPLE).unwrap();
                 table.add(&format!("matmul {dtype} {name}"), &target, &counted);

@@ -17,7 +17,7 @@ use rlx_kernel::build::Builder;
 use rlx_kernel::interp::Executable;
 use rlx_kernel::ir::Access;
 use rlx_kernel::render::{Parameters, WgslOptions, cuda, hip, msl, wgsl};
-use rlx_kernel::{Kernel, KernelTarget};
+use rlx_kernel::{Kernel, KernelTarget, compile_step, step_variants};
 
 /// Why the WGSL of a kernel is not valid.
 fn invalid(kernel: &Kernel) -> Option<String> {
@@ -212,6 +212,18 @@ fn kernels(graph: &Graph, target: &KernelTarget) -> Vec<Arc<Kernel>> {
     executable.launches().map(|l| l.kernel.clone()).collect()
 }
 
+/// The kernels with constant sizes of what is taken unmeasured.
+fn kernels_with_sizes(graph: &Graph, target: &KernelTarget) -> Vec<Arc<Kernel>> {
+    let module = try_module(graph, target).unwrap_or_else(|e| panic!("{e}"));
+    let step = &module.steps[0];
+    let names = step_variants(step, &module, target).unwrap_or_else(|e| panic!("{e}"));
+    let Some(at) = names.iter().position(|name| *name == format!("{}.sizes", names[0])) else {
+        return Vec::new();
+    };
+    let launches = compile_step(step, &module, target, at).unwrap_or_else(|e| panic!("{e}"));
+    launches.into_iter().map(|launch| launch.kernel).collect()
+}
+
 fn compare(file: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
     if std::env::var_os("RLX_BLESS").is_some() {
@@ -236,6 +248,14 @@ fn golden_files_hold() {
         compare(&format!("{name}.metal"), &code);
         let printed: String = kernels(&graph, &native()).iter().map(|k| k.to_string()).collect();
         compare(&format!("{name}.kernel"), &printed);
+        // The same kernels with constant sizes, where there are such.
+        let with_sizes: String = kernels_with_sizes(&graph, &native())
+            .iter()
+            .map(|k| cuda(k, name).unwrap_or_else(|e| panic!("{e}")))
+            .collect();
+        if !with_sizes.is_empty() {
+            compare(&format!("{name}.sizes.cu"), &with_sizes);
+        }
     }
 }
 

@@ -25,7 +25,7 @@ fn most_variants(module: &LirModule, target: &KernelTarget) -> Vec<String> {
     variants.max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Runs every variant on all of these values: the first must agree with the oracle, the others give its bits. Gives the names.
+/// Runs every variant on all of these values: the first must agree with the oracle, the others give its bits. Gives the names of those whose sizes are uniforms.
 fn same_bits(graph: &Graph, cases: &[Bindings], target: &KernelTarget) -> Vec<String> {
     let module = try_module(graph, target).unwrap_or_else(|e| panic!("{e}\n{graph}"));
     let names = most_variants(&module, target);
@@ -51,7 +51,7 @@ fn same_bits(graph: &Graph, cases: &[Bindings], target: &KernelTarget) -> Vec<St
             );
         }
     }
-    names
+    names.into_iter().filter(|name| !name.ends_with(".sizes")).collect()
 }
 
 fn open(name: &str) -> Dim {

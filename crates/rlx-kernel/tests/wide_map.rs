@@ -99,6 +99,7 @@ enum Elements {
 
 impl Elements {
     fn of(variant: &str) -> Self {
+        let variant = variant.trim_end_matches(".sizes");
         match (variant.matches('x').count(), variant.contains('s')) {
             (2, _) => Elements::Together,
             (_, true) => Elements::InTurn,
@@ -226,6 +227,8 @@ fn together_of(graph: &Graph, values: &Bindings) -> Vec<(String, [bool; 2])> {
     let step = module.steps.last().unwrap();
     let variants = step_variants(step, &module, &target).unwrap();
     let wide = variants.iter().enumerate().filter(|(_, name)| Elements::of(name) == Elements::Together);
+    // With constant sizes it is the same.
+    let wide = wide.filter(|(_, name)| !name.ends_with(".sizes"));
     wide.map(|(variant, name)| {
         let launch = compile_step(step, &module, &target, variant).unwrap().remove(0);
         (name.clone(), together(&launch.kernel))

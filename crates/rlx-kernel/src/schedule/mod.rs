@@ -73,6 +73,7 @@ pub use matmul_operand::{MatMulOperand, MatMulRead};
 pub use matmul_parts::{Epilogue, MatMulParts};
 pub use variant::{Variant, variants};
 
+use self::collapsed::Collapsed;
 use crate::ir::Kernel;
 
 /// Why there is no kernel for a step.
@@ -291,6 +292,13 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
         }
         (op, _) => reject(format!("there is no schedule for {}", op.kind())),
     }
+}
+
+/// Whether all sizes of a step are numbers, and constants in place of uniforms may make its kernels faster: where they go through elements in memory's own
+/// order, nothing is divided and nothing repeated.
+pub(crate) fn may_have_constant_sizes(step: &StepDesc) -> bool {
+    let operands = || step.inputs.iter().chain(&step.outputs);
+    operands().all(|o| !o.view.is_symbolic()) && Collapsed::of(step).is_none_or(|space| space.dims.len() > 1)
 }
 
 /// Whether an op needs a schedule of its own, instead of being computed element by element.

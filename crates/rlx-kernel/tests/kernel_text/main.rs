@@ -171,7 +171,7 @@ fn a_few_kernels_run_as_text() {
     for (target, dialects) in devices() {
         let mut records = Records::of(target);
         add_steps(&mut records);
-        assert!(records.all.len() >= 6);
+        assert!(records.all.len() >= 11);
         dialects.iter().for_each(|&dialect| records.check(dialect));
     }
 }
@@ -189,6 +189,11 @@ fn add_steps(records: &mut Records) {
         g.set_outputs(vec![y]);
         let executable = try_compiled(&g, &records.target).unwrap();
         records.add(&executable, &DimBinding::new(), "a step");
+        // The same with constant sizes, where there is such a kernel.
+        let of_sizes = |names: &[String]| names.iter().position(|name| name.ends_with(".sizes")).unwrap_or(0);
+        let module = try_module(&g, &records.target).unwrap();
+        let executable = Executable::choosing(module, &records.target, of_sizes).unwrap();
+        records.add(&executable, &DimBinding::new(), "a step with constant sizes");
     };
     use DType::{BF16, F16, F32, I64};
     add(Op::MatMul, &[(&[40, 50], F32), (&[50, 60], F32)], Some(Activation::Gelu));
