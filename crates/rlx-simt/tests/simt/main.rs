@@ -26,6 +26,7 @@ mod parts;
 mod prologues;
 mod rejections;
 mod self_check;
+mod sizes;
 mod stored;
 mod threads;
 mod tiles;
