@@ -1,4 +1,4 @@
-//! How long each variant of a step takes, on Vulkan and OpenGL: matmuls and convolutions of common models.
+//! How long each variant of a step takes, on Vulkan and OpenGL: matmuls and convolutions of common models, and what moves elements.
 //!
 //! ```sh
 //! cargo run --release -p rlx-wgpu --example bench_variants [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
@@ -19,7 +19,7 @@ use rlx_ir::{DType, Error, ErrorKind, Graph, LirModule, Op, Result, Shape, Weigh
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::WgpuBackend;
 
-/// A step: its name, what it computes, the dimensions of its input and of its weights.
+/// A step: its name, what it computes, the dimensions of its input and of its weights, if it has any; those of a gather are places.
 struct Case {
     name: &'static str,
     op: Op,
@@ -33,6 +33,14 @@ fn product(name: &'static str, x: &[usize], w: &[usize]) -> Case {
 
 fn add(name: &'static str, x: &[usize], w: &[usize]) -> Case {
     Case { name, op: Op::Binary(BinaryOp::Add), x: x.to_vec(), w: w.to_vec() }
+}
+
+fn transpose(name: &'static str, x: &[usize], perm: &[usize]) -> Case {
+    Case { name, op: Op::Transpose { perm: perm.to_vec() }, x: x.to_vec(), w: Vec::new() }
+}
+
+fn gather(name: &'static str, x: &[usize], axis: usize, places: usize) -> Case {
+    Case { name, op: Op::Gather { axis }, x: x.to_vec(), w: vec![places] }
 }
 
 /// A square convolution of one image: channels in and out, groups, size of the image, of the kernel, and stride.
@@ -61,6 +69,10 @@ fn cases() -> Vec<Case> {
         conv("conv 3×3, 96 alone, 56²", [96, 96, 96], [56, 3, 1]),
         add("128×1536 + 1536", &[128, 1536], &[1536]),
         add("64×112×112 + 64×1×1", &[64, 112, 112], &[64, 1, 1]),
+        transpose("128×12×64 transposed", &[128, 12, 64], &[1, 2, 0]),
+        transpose("96×56×56 transposed", &[96, 56, 56], &[1, 2, 0]),
+        gather("512 of 1000×384", &[1000, 384], 0, 512),
+        gather("200 of 60×300×50", &[60, 300, 50], 1, 200),
     ]
 }
 
@@ -74,11 +86,23 @@ fn values(dims: &[usize]) -> Vec<u8> {
     (0..dims.iter().product()).flat_map(|_| next().to_le_bytes()).collect()
 }
 
+impl Case {
+    fn weights(&self) -> Result<Option<Weight>> {
+        let Op::Gather { axis } = self.op else {
+            let w = || Weight::owned(DType::F32, &self.w, values(&self.w));
+            return (!self.w.is_empty()).then(w).transpose();
+        };
+        let most = self.x[axis];
+        let places: Vec<u8> = (0..self.w[0]).flat_map(|i| ((i * 37 % most) as i32).to_le_bytes()).collect();
+        Weight::owned(DType::I32, &self.w, places).map(Some)
+    }
+}
+
 fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Result<Arc<LirModule>> {
     let mut graph = Graph::new(case.name);
     let x = graph.input("x", Shape::new(&case.x, DType::F32));
-    let w = graph.param("w", Shape::new(&case.w, DType::F32));
-    let y = graph.try_add(case.op.clone(), &[x, w])?;
+    let w = case.weights()?.map(|w| graph.param("w", Shape::new(&case.w, w.dtype())));
+    let y = graph.try_add(case.op.clone(), &[x].into_iter().chain(w).collect::<Vec<_>>())?;
     graph.set_outputs(vec![y]);
     Ok(Arc::new(CompilePipeline::new(backend.target(options)?, options.clone()).compile(&graph)?.lir))
 }
@@ -90,14 +114,16 @@ fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(Str
     let no_variants = || Error::new(ErrorKind::Internal, format!("{} has one variant only", case.name));
     let step = lir.steps.first().ok_or_else(no_variants)?;
     let key = backend.tuning_key(&lir, step, &options)?.ok_or_else(no_variants)?;
-    let (x, w) = (values(&case.x), Arc::new(Weight::owned(DType::F32, &case.w, values(&case.w))?));
+    let (x, w) = (values(&case.x), case.weights()?.map(Arc::new));
     let mut executables: Vec<Box<dyn ExecutableGraph>> = Vec::new();
     for variant in 0..key.variants.len() {
         let mut tuning = Tuning::default();
         tuning.choose(&key, variant);
         let kept = CompileCache { tuning, ..CompileCache::default() };
         let mut executable = backend.compile_cached(Arc::clone(&lir), &options, &kept)?;
-        executable.set_param(0, Arc::clone(&w))?;
+        if let Some(w) = &w {
+            executable.set_param(0, Arc::clone(w))?;
+        }
         executables.push(executable);
     }
     let mut least = vec![Duration::MAX; executables.len()];
