@@ -6,13 +6,14 @@
 //! | [`Class::Tiled`] | matmuls through workgroup memory | those without it |
 //! | [`Class::Attention`] | attention by kernels, which have it through workgroup memory | it decomposes |
 //! | [`Class::FewRows`] | sums that a workgroup divides, under [`Numerics::Fast`](rlx_opt::Numerics::Fast) | the step's usual kernels |
+//! | [`Class::Exchanges`] | exchanges within subgroups, as reductions, softmax and norms have them | the same kernels through workgroup memory |
 //! | [`Class::Reduce`], [`Class::ArgReduce`], [`Class::TopK`], [`Class::Scan`], [`Class::Rows`] | rows that a workgroup has | the device does not compute them: rows are decomposed, the rest is rejected or left to another device |
 
 use std::fmt;
 
 use rlx_ir::{DType, Graph, Node, Op};
-use rlx_kernel::KernelTarget;
 use rlx_kernel::schedule::StepDesc;
+use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_tile::Arch;
 use rlx_tile::schedule::multiplied;
 
@@ -65,6 +66,8 @@ pub enum Class {
     Rows,
     /// Attention by kernels.
     Attention,
+    /// Exchanges of values within subgroups. They are tried with the kernels that have them, and put aside where these are right without.
+    Exchanges,
 }
 
 impl Family {
@@ -183,6 +186,7 @@ impl Class {
             Class::Scan => 5,
             Class::Rows => 6,
             Class::Attention => 7,
+            Class::Exchanges => 63,
         }
     }
 
@@ -207,6 +211,7 @@ impl fmt::Display for Class {
             Class::Scan => "running reductions by workgroups",
             Class::Rows => "softmax and norms by workgroups",
             Class::Attention => "attention by kernels",
+            Class::Exchanges => "exchanges within subgroups",
         })
     }
 }
@@ -228,6 +233,11 @@ impl Classes {
 
     pub(crate) fn insert(&mut self, class: Class) {
         self.0 |= 1 << class.number();
+    }
+
+    /// Without these.
+    pub(crate) fn except(self, classes: &[Class]) -> Classes {
+        Classes(classes.iter().fold(self.0, |all, class| all & !(1 << class.number())))
     }
 }
 
@@ -274,13 +284,15 @@ pub(crate) fn of_kernels(node: &Node, kernels: &KernelTarget) -> Option<Class> {
 
 /// A device without the kernels that it computes wrongly, where there are others.
 pub(crate) fn without(kernels: &KernelTarget, aside: Classes) -> KernelTarget {
-    KernelTarget { tiles: kernels.tiles && !aside.has(Class::Tiled), ..kernels.clone() }
+    let subgroup = kernels.limits.subgroup.filter(|_| !aside.has(Class::Exchanges));
+    let limits = DeviceLimits { subgroup, ..kernels.limits };
+    KernelTarget { tiles: kernels.tiles && !aside.has(Class::Tiled), limits, ..kernels.clone() }
 }
 
-/// Whether the kernels of a node have workgroup memory.
+/// Whether the invocations of the kernels of a node work together.
 pub(crate) fn share(node: &Node, graph: &Graph, kernels: &KernelTarget) -> bool {
     let launches = StepDesc::of_node(node, graph).and_then(|desc| kernels.launches(&desc, 0));
-    launches.is_ok_and(|all| all.iter().any(|launch| launch.kernel.shared_bytes() > 0))
+    launches.is_ok_and(|all| all.iter().any(|launch| launch.kernel.works_together()))
 }
 
 #[cfg(test)]
@@ -300,5 +312,10 @@ mod tests {
         // Turing does not multiply bf16.
         assert_eq!(Class::all(Some(Arch::Sm75)).len(), 8 + 8);
         assert_eq!(Class::all(None).len(), 8);
+        assert!(Class::all(Some(Arch::Sm90a)).iter().all(|c| c.number() != Class::Exchanges.number()));
+        let mut set = Classes::default();
+        [Class::Rows, Class::Exchanges].iter().for_each(|&class| set.insert(class));
+        let rest = set.except(&[Class::Rows, Class::Reduce]);
+        assert!(rest.has(Class::Exchanges) && !rest.has(Class::Rows));
     }
 }

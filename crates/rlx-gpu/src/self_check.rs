@@ -28,7 +28,7 @@ use rlx_tile::schedule::Division;
 
 use crate::api::GpuApi;
 use crate::backend::executable_of;
-use crate::classes::{Class, Classes, Family, SelfCheck};
+use crate::classes::{self, Class, Classes, Family, SelfCheck, Tried};
 use crate::few_rows::Fast;
 use crate::making::scheduled;
 use crate::own::Own;
@@ -54,6 +54,9 @@ enum Found {
 /// How often a case is compiled and run where the driver rejects it.
 const ATTEMPTS: usize = 2;
 
+/// The classes of kernels that exchange values within subgroups.
+const WITH_EXCHANGES: [Class; 2] = [Class::Reduce, Class::Rows];
+
 /// A device, as its kernels are made, to be tried.
 pub(crate) struct OnDevice<G: GpuApi> {
     pub gpu: Arc<G>,
@@ -71,15 +74,25 @@ impl<G: GpuApi> SelfCheck for OnDevice<G> {
     fn tried(&self, classes: &[Class]) -> Classes {
         // Held meanwhile: of two threads that want a class, one waits for what the other one finds.
         let mut tried = locked(&self.gpu.shared().tried);
-        for &class in classes.iter().filter(|class| !tried.done.has(**class)).collect::<Vec<_>>() {
-            match self.find(class, &mut tried.ran) {
+        for &class in classes {
+            // Those in front of it may have changed what there is to try.
+            if tried.done.has(class) {
+                continue;
+            }
+            let mut found = self.find(class, tried.aside, &mut tried.ran);
+            if let Found::Wrong(why) = &found
+                && self.is_right_without_exchanges(class, &mut tried)
+            {
+                self.warn(Class::Exchanges, why);
+                found = Found::Right;
+            }
+            match found {
                 Found::Right | Found::Nothing => tried.done.insert(class),
                 Found::Unknown => {}
                 Found::Wrong(why) => {
                     tried.done.insert(class);
                     tried.aside.insert(class);
-                    let (device, machine) = (self.gpu.name(), self.gpu.machine());
-                    tracing::warn!(%device, %machine, %class, %why, "a class of kernels is put aside: the device does without it");
+                    self.warn(class, &why);
                 }
             }
         }
@@ -100,9 +113,32 @@ struct Made {
 }
 
 impl<G: GpuApi> OnDevice<G> {
-    fn find(&self, class: Class, ran: &mut usize) -> Found {
+    fn warn(&self, class: Class, why: &str) {
+        let (device, machine) = (self.gpu.name(), self.gpu.machine());
+        tracing::warn!(%device, %machine, %class, %why, "a class of kernels is put aside: the device does without it");
+    }
+
+    /// Whether a class that is wrong is right by kernels without exchanges within subgroups: those are put aside then, and what they were in is to be tried again.
+    fn is_right_without_exchanges(&self, class: Class, tried: &mut Tried) -> bool {
+        if !WITH_EXCHANGES.contains(&class)
+            || classes::without(&self.kernels, tried.aside).limits.subgroup.is_none()
+        {
+            return false;
+        }
+        let mut aside = tried.aside;
+        aside.insert(Class::Exchanges);
+        let is_right = matches!(self.find(class, aside, &mut tried.ran), Found::Right);
+        if is_right {
+            tried.aside = aside;
+            tried.done = tried.done.except(&WITH_EXCHANGES);
+        }
+        is_right
+    }
+
+    /// Tries the device for a class, by kernels without what is put aside.
+    fn find(&self, class: Class, aside: Classes, ran: &mut usize) -> Found {
         let Some(case) = cases::of(class) else { return Found::Nothing };
-        let made = match self.made(class, &case) {
+        let made = match self.made(class, &case, aside) {
             Ok(Some(made)) => made,
             // What the compiler says of a case, it says of a model.
             Ok(None) | Err(_) => return Found::Nothing,
@@ -142,13 +178,15 @@ impl<G: GpuApi> OnDevice<G> {
     }
 
     /// What does the case of a class; nothing where that is none of the class.
-    fn made(&self, class: Class, case: &Case) -> Result<Option<Made>> {
+    fn made(&self, class: Class, case: &Case, aside: Classes) -> Result<Option<Made>> {
+        // Matmuls through workgroup memory are what is tried, whatever was found.
+        let kernels = classes::without(&self.kernels, aside.except(&[Class::Tiled]));
         let (units, fast) = self.means(class);
         if matches!(class, Class::Tiles { .. }) && units.is_none() {
             return Ok(None);
         }
         let own = Own { matrix_units: units, fast, library: None, check: None };
-        let means = GpuTarget::new(self.kernels.clone(), units, own.fast.clone(), None);
+        let means = GpuTarget::new(kernels.clone(), units, own.fast.clone(), None);
         let target = means.kernels.clone();
         let graph = text::parse(&case.graph)?;
         let lir = CompilePipeline::new(Arc::new(means), CompileOptions::default()).compile(&graph)?.lir;
@@ -156,7 +194,7 @@ impl<G: GpuApi> OnDevice<G> {
             // A program of the group level, however small its result is.
             Class::Tiles { groups: true, .. } => {
                 let own_level = units.map(|units| format!("tiles.{}.", units.arch.name()));
-                tuning(&lir, (&self.kernels, &own), &own_level.unwrap_or_default())?
+                tuning(&lir, (&kernels, &own), &own_level.unwrap_or_default())?
             }
             // A kernel with workgroup memory, also on a processor, which has others where nothing was measured.
             Class::Tiled => tuning(&lir, (&target, &own), "tile")?,
@@ -216,7 +254,7 @@ impl Made {
     /// Whether it is of the class: a device may have nothing of it.
     fn is_of(&self, class: Class, units: Option<MatrixUnits>) -> bool {
         let archs: Vec<Arch> = self.tiles.programs.iter().map(|(_, program)| program.arch).collect();
-        let shares = || self.launches.kernels.iter().any(|(_, kernel)| kernel.shared_bytes() > 0);
+        let shares = || self.launches.kernels.iter().any(|(_, kernel)| kernel.works_together());
         match class {
             Class::Tiles { family, .. } => {
                 // Parts are joined, and rows in groups are looked up in lists, by kernels beside the programs.

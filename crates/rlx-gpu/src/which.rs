@@ -28,6 +28,8 @@ pub struct Lowered {
     pub max_workgroup: Option<u32>,
     /// The most bytes of workgroup memory of a kernel.
     pub max_shared_bytes: Option<u32>,
+    /// Whether kernels do without exchanges within subgroups.
+    pub no_subgroups: bool,
     /// The most bytes of device memory that this process's executables take together.
     pub max_memory_bytes: Option<u64>,
 }
@@ -45,7 +47,8 @@ impl Lowered {
             max_bindings: pool.max_bindings.min(max_bindings.saturating_sub(1)),
             ..pool
         };
-        let limits = DeviceLimits { max_bindings, max_workgroup, max_shared_bytes, ..limits };
+        let subgroup = limits.subgroup.filter(|_| !self.no_subgroups);
+        let limits = DeviceLimits { max_bindings, max_workgroup, max_shared_bytes, subgroup, ..limits };
         KernelTarget { limits, pool, ..target }
     }
 
@@ -83,6 +86,9 @@ mod tests {
         assert_eq!(lowered.pool.max_buffer_bytes, 1 << 20);
         assert_eq!(lowered.limits.max_workgroup, full.limits.max_workgroup);
         assert_eq!(lowered.limits.max_shared_bytes, 16 << 10);
+        assert_eq!(lowered.limits.subgroup, Some(32));
+        let without = Lowered { no_subgroups: true, ..Lowered::default() };
+        assert_eq!(without.lower(full.clone()).limits.subgroup, None);
         assert_eq!(Lowered::default().lower(full.clone()).pool, full.pool);
     }
 }

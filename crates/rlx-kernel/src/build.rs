@@ -80,6 +80,7 @@ impl Builder {
             vars: Vec::new(),
             values: Vec::new(),
             workgroup,
+            subgroup: None,
             body: Vec::new(),
         };
         Builder {
@@ -123,6 +124,11 @@ impl Builder {
     pub fn shared(&mut self, ty: Ty, len: u32) -> Shared {
         self.kernel.shared.push(SharedDecl { ty, len });
         Shared((self.kernel.shared.len() - 1) as u32)
+    }
+
+    /// States the number of invocations of a subgroup: see [`Kernel::subgroup`].
+    pub fn set_subgroup(&mut self, lanes: Option<u32>) {
+        self.kernel.subgroup = lanes;
     }
 
     /// Declares a variable without a value.
@@ -210,7 +216,8 @@ impl Builder {
             Simplified::Inst(inst) => inst,
         };
         // What depends on state is not the same value twice.
-        let pure = !matches!(inst, Inst::Get(_) | Inst::Load(..) | Inst::LoadShared(..));
+        let pure =
+            !matches!(inst, Inst::Get(_) | Inst::Load(..) | Inst::LoadShared(..) | Inst::ShuffleXor(..));
         if pure && let Some(&v) = self.made.iter().rev().find_map(|made| made.get(&inst)) {
             return v;
         }
@@ -356,6 +363,16 @@ impl Builder {
         }
         let product = self.mul(x, y);
         self.add(sum, product)
+    }
+
+    /// What a value is in the invocation whose number differs in these bits: [`Inst::ShuffleXor`], of any type.
+    pub fn shuffle_xor(&mut self, v: Value, bits: u32) -> Value {
+        if self.ty(v) != Ty::Bool {
+            return self.inst(Inst::ShuffleXor(v, bits));
+        }
+        let word = self.convert(Ty::U32, v);
+        let other = self.inst(Inst::ShuffleXor(word, bits));
+        self.convert(Ty::Bool, other)
     }
 
     /// A comparison.

@@ -293,7 +293,13 @@ pub enum Inst {
     LoadShared(Shared, Value),
     /// The product of the first two values, plus the third: floats of one type, rounded once.
     Fma(Value, Value, Value),
+    /// What the value is in the invocation whose number differs from this one's in the bits `.1`, another one of its subgroup
+    /// ([`Kernel::subgroup`]). All of them have to be here; any type but bool.
+    ShuffleXor(Value, u32),
 }
+
+/// Numbers of invocations that a subgroup may have for kernels to exchange values within it.
+pub const SUBGROUPS: [u32; 4] = [8, 16, 32, 64];
 
 /// How many elements [`Stmt::LoadWide`] may read, and [`Stmt::StoreWide`] may write.
 pub const WIDTHS: [usize; 2] = [4, 8];
@@ -431,6 +437,9 @@ pub struct Kernel {
     pub values: Vec<Ty>,
     /// Invocations of a workgroup.
     pub workgroup: u32,
+    /// Invocations of a subgroup, one of [`SUBGROUPS`], where any of them exchange values ([`Inst::ShuffleXor`]): those whose numbers begin at a multiple of it. The
+    /// workgroup is so many whole ones, and the device's are as large.
+    pub subgroup: Option<u32>,
     /// What each invocation runs.
     pub body: Vec<Stmt>,
 }
@@ -440,6 +449,11 @@ impl Kernel {
     pub fn shared_bytes(&self) -> usize {
         let size = |s: &SharedDecl| s.len as usize * (s.ty.bits() as usize).div_ceil(8).max(4);
         self.shared.iter().map(size).sum()
+    }
+
+    /// Whether its invocations give each other values.
+    pub fn works_together(&self) -> bool {
+        self.shared_bytes() > 0 || self.subgroup.is_some()
     }
 
     /// Whether any invocation may report a fault, so that the dispatch needs the fault buffer.
@@ -552,5 +566,6 @@ pub fn type_of(inst: &Inst, k: &Kernel) -> Option<Ty> {
             let t = ty(x)?;
             (t.is_float() && ty(y)? == t && ty(z)? == t).then_some(t)?
         }
+        Inst::ShuffleXor(v, _) => ty(v).filter(|&t| t != Ty::Bool)?,
     })
 }

@@ -267,7 +267,7 @@ pub(crate) fn operands(inst: &Inst, f: &mut dyn FnMut(Value)) {
     match *inst {
         Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId | Inst::Get(_) => {}
         Inst::Unary(_, v) | Inst::Convert(_, v) | Inst::Bitcast(_, v) | Inst::Load(_, v) => f(v),
-        Inst::LoadShared(_, v) => f(v),
+        Inst::LoadShared(_, v) | Inst::ShuffleXor(v, _) => f(v),
         Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => {
             f(x);
             f(y);
@@ -406,7 +406,7 @@ pub(crate) fn replace_operands(inst: &mut Inst, f: &mut dyn FnMut(Value) -> Valu
     match inst {
         Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId | Inst::Get(_) => {}
         Inst::Unary(_, v) | Inst::Convert(_, v) | Inst::Bitcast(_, v) | Inst::Load(_, v) => to(v),
-        Inst::LoadShared(_, v) => to(v),
+        Inst::LoadShared(_, v) | Inst::ShuffleXor(v, _) => to(v),
         Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => {
             to(x);
             to(y);

@@ -46,7 +46,7 @@ use crate::target::{KernelTarget, compile_desc, unsupported};
 use crate::text::KernelHash;
 
 /// Raised whenever the bytes, or what a launch means, change.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// A step's launches, each with the place of its kernel in [`Launches::kernels`].
 pub type StepLaunches = Vec<(usize, Launch)>;

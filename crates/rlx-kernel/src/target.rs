@@ -10,7 +10,7 @@ use rlx_ir::{DType, Dim, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
-use crate::ir::{Kernel, WideAccess};
+use crate::ir::{Kernel, SUBGROUPS, WideAccess};
 use crate::schedule::gemm::Room;
 use crate::schedule::{self, FewRows, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
 use crate::{specialise, verify};
@@ -88,12 +88,21 @@ pub struct DeviceLimits {
     pub max_shared_bytes: usize,
     /// The most workgroups along one dimension of a dispatch.
     pub max_groups: u32,
+    /// Invocations of a subgroup, where all have as many, one of [`SUBGROUPS`]: those of a workgroup exchange values within them. `None` where sizes differ or kernels
+    /// are to do without.
+    pub subgroup: Option<u32>,
 }
 
 impl Default for DeviceLimits {
     /// The smallest that WebGPU promises.
     fn default() -> Self {
-        DeviceLimits { max_bindings: 8, max_workgroup: 256, max_shared_bytes: 16 << 10, max_groups: 65_535 }
+        DeviceLimits {
+            max_bindings: 8,
+            max_workgroup: 256,
+            max_shared_bytes: 16 << 10,
+            max_groups: 65_535,
+            subgroup: None,
+        }
     }
 }
 
@@ -164,6 +173,7 @@ impl KernelTarget {
             max_workgroup: 1024,
             max_shared_bytes: 48 << 10,
             max_groups: i32::MAX as u32,
+            subgroup: Some(32),
         };
         Self::new(name, TypeSupport::ALL, limits)
     }
@@ -216,7 +226,7 @@ impl KernelTarget {
             true => specialise::specialised(launch, self.limits.max_groups),
             false => launch,
         };
-        let launches = schedule::schedule(step, variant)?;
+        let launches = schedule::schedule(step, variant, self.subgroup())?;
         launches.into_iter().map(|launch| self.fitted(specialised(launch))).collect()
     }
 
@@ -227,6 +237,11 @@ impl KernelTarget {
         let all = if self.is_processor { Ok(Vec::new()) } else { schedule::few_rows(step, room) };
         let own = |of: FewRows| Ok(FewRows { launch: self.fitted(of.launch)?, ..of });
         all.and_then(|all| all.into_iter().map(own).collect()).unwrap_or_default()
+    }
+
+    /// The size of the device's subgroups, if kernels use them.
+    fn subgroup(&self) -> Option<u32> {
+        self.limits.subgroup.filter(|lanes| SUBGROUPS.contains(lanes))
     }
 
     fn fitted(&self, launch: Launch) -> Scheduled<Launch> {
@@ -257,6 +272,13 @@ impl KernelTarget {
             return reject(format!(
                 "a workgroup of {}, the device has {}",
                 kernel.workgroup, limits.max_workgroup
+            ));
+        }
+        if kernel.subgroup.is_some() && kernel.subgroup != limits.subgroup {
+            return reject(format!(
+                "subgroups of {}, the device has {}",
+                kernel.subgroup.unwrap_or(0),
+                limits.subgroup.map_or("none of one size".to_owned(), |lanes| lanes.to_string())
             ));
         }
         if kernel.shared_bytes() > limits.max_shared_bytes {

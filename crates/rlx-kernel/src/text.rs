@@ -58,6 +58,9 @@ fn access_name(access: Access) -> &'static str {
 }
 
 fn write_rest(f: &mut dyn Write, k: &Kernel) -> fmt::Result {
+    if let Some(lanes) = k.subgroup {
+        writeln!(f, "  subgroup {lanes}")?;
+    }
     for (i, s) in k.shared.iter().enumerate() {
         writeln!(f, "  s{i} {}[{}]", s.ty.name(), s.len)?;
     }
@@ -136,6 +139,7 @@ fn write_inst(f: &mut dyn Write, inst: &Inst) -> fmt::Result {
         Inst::Load(b, i) => write!(f, "load b{}[{i}]", b.0),
         Inst::LoadShared(s, i) => write!(f, "load s{}[{i}]", s.0),
         Inst::Fma(x, y, z) => write!(f, "fma {x} {y} {z}"),
+        Inst::ShuffleXor(v, bits) => write!(f, "shuffle {v} xor {bits}"),
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Values are defined once, before their use, in a block that encloses it; operands have the types their
 //! instruction asks for; constant indices into workgroup memory are within it; barriers and loops around
-//! them are in uniform control flow, which means that no condition or bound on the way there depends on
+//! them are in uniform control flow, and so are exchanges within subgroups, which means that no condition or bound on the way there depends on
 //! the invocation (its number in the workgroup, or memory that invocations write).
 
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::ir::{Access, Buffer, Const, Inst, Kernel, Stmt, Ty, Value, WIDTHS, type_of};
+use crate::ir::{Access, Buffer, Const, Inst, Kernel, SUBGROUPS, Stmt, Ty, Value, WIDTHS, type_of};
 use crate::simplify::operands;
 
 struct Verifier<'k> {
@@ -35,6 +35,11 @@ pub fn verify(kernel: &Kernel) -> Result<()> {
         uniform_vars: vec![true; kernel.vars.len()],
         constants: vec![None; n],
     };
+    if let Some(lanes) = kernel.subgroup
+        && !(SUBGROUPS.contains(&lanes) && kernel.workgroup.is_multiple_of(lanes))
+    {
+        return v.fault(format!("a workgroup of {} in subgroups of {lanes}", kernel.workgroup));
+    }
     // A variable is uniform when all that is ever put into it is, under uniform control: found by going
     // through until nothing changes (each round takes at least one variable away).
     for _ in 0..=kernel.vars.len() {
@@ -94,7 +99,12 @@ impl Verifier<'_> {
 
     fn stmt(&mut self, s: &Stmt, uniform: bool, barriers: bool) -> Result<()> {
         match s {
-            Stmt::Let(v, inst) => self.define_inst(*v, inst)?,
+            Stmt::Let(v, inst) => {
+                self.define_inst(*v, inst)?;
+                if let Inst::ShuffleXor(_, bits) = *inst {
+                    self.exchange(bits, uniform || !barriers)?;
+                }
+            }
             Stmt::LoadWide { values, buffer, index } => self.load_wide(values, *buffer, *index)?,
             Stmt::Set(var, v) => {
                 let Some(&ty) = self.kernel.vars.get(var.index()) else {
@@ -157,6 +167,17 @@ impl Verifier<'_> {
             Stmt::Fail { value, .. } => self.expect(*value, Ty::I32, "reported value")?,
         }
         Ok(())
+    }
+
+    /// An exchange between invocations whose numbers differ in these bits, reached by all of them or none.
+    fn exchange(&self, bits: u32, uniform: bool) -> Result<()> {
+        if !uniform {
+            return self.fault("an exchange in control flow that differs between invocations");
+        }
+        match self.kernel.subgroup {
+            Some(lanes) if (1..lanes).contains(&bits) => Ok(()),
+            lanes => self.fault(format!("an exchange over the bits {bits} in subgroups of {lanes:?}")),
+        }
     }
 
     fn load_wide(&mut self, values: &[Value], buffer: Buffer, index: Value) -> Result<()> {
@@ -230,7 +251,7 @@ impl Verifier<'_> {
         }
         self.define(v)?;
         self.uniform[v.index()] = match *inst {
-            Inst::LocalId | Inst::LoadShared(..) => false,
+            Inst::LocalId | Inst::LoadShared(..) | Inst::ShuffleXor(..) => false,
             Inst::Get(var) => self.uniform_vars[var.index()],
             Inst::Load(b, _) => uniform && self.kernel.buffers[b.index()].access == Access::Read,
             _ => uniform,
@@ -275,6 +296,31 @@ mod tests {
         let which = b.lt(v, three);
         b.if_then(which, |b| b.barrier());
         assert!(verify(&b.finish()).is_err());
+    }
+
+    #[test]
+    fn an_exchange_is_within_a_subgroup_that_is_there_as_a_whole() {
+        let kernel = |(workgroup, subgroup, bits): (u32, Option<u32>, u32), some: bool| {
+            let mut b = Builder::new("t", workgroup);
+            b.set_subgroup(subgroup);
+            let y = b.buffer("y", DType::I32, Access::Write);
+            let (lane, three) = (b.inst(Inst::LocalId), b.int(3));
+            let cond = if some { b.lt(lane, three) } else { b.constant(Const::bool(true)) };
+            b.if_then(cond, |b| {
+                let other = b.shuffle_xor(lane, bits);
+                b.store(y, lane, other);
+            });
+            verify(&b.finish()).map_err(|e| e.to_string())
+        };
+        kernel((64, Some(32), 16), false).unwrap();
+        kernel((64, Some(64), 33), false).unwrap();
+        assert!(kernel((64, Some(32), 16), true).unwrap_err().contains("differs between invocations"));
+        for wrong in [(64, Some(32), 32), (64, Some(32), 0), (64, None, 1)] {
+            assert!(kernel(wrong, false).unwrap_err().contains("an exchange over"), "{wrong:?}");
+        }
+        for wrong in [(64, Some(24), 1), (48, Some(32), 1), (64, Some(0), 1), (128, Some(128), 1)] {
+            assert!(kernel(wrong, false).unwrap_err().contains("in subgroups of"), "{wrong:?}");
+        }
     }
 
     #[test]

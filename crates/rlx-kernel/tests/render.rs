@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{apple, index_graphs, native, shorts, try_compiled, try_module, words};
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, MaskKind, ReduceOp, Unseen};
 use rlx_ir::testing::{AttentionShape, Case, Gen, random_attention, random_graph, random_paged_attention};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
@@ -27,8 +27,11 @@ fn invalid(kernel: &Kernel) -> Option<String> {
         Err(e) => return Some(format!("{}\n{source}", e.emit_to_string(&source))),
     };
     let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
-    let capabilities = if shorts { Capabilities::SHADER_INT16 } else { Capabilities::empty() };
-    let checked = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
+    let mut capabilities = if shorts { Capabilities::SHADER_INT16 } else { Capabilities::empty() };
+    capabilities.set(Capabilities::SUBGROUP, kernel.subgroup.is_some());
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    let checked = validator.validate(&module);
     checked.err().map(|e| format!("{}\n{source}", e.emit_to_string(&source)))
 }
 
@@ -319,13 +322,14 @@ fn arguments_in_msl_have_the_indices_of_the_bindings() {
                 assert!(argument.contains(&format!("[[buffer({i})]]")), "{name}: {argument}");
             }
             assert_eq!(head.matches("[[buffer(").count(), bound, "{head}");
-            let places =
-                ["thread_index_in_threadgroup", "threadgroup_position_in_grid", "threadgroups_per_grid"];
-            let arguments = head.split(",\n").skip(bound).zip(places);
-            assert!(
-                arguments.clone().count() == 3 && arguments.clone().all(|(a, place)| a.contains(place)),
-                "{head}"
-            );
+            let own = match kernel.subgroup {
+                None => vec!["thread_index_in_threadgroup"],
+                Some(_) => vec!["simdgroup_index_in_threadgroup", "thread_index_in_simdgroup"],
+            };
+            let places = [&own[..], &["threadgroup_position_in_grid", "threadgroups_per_grid"]].concat();
+            let arguments: Vec<&str> = head.split(",\n").skip(bound).collect();
+            assert_eq!(arguments.len(), places.len(), "{head}");
+            assert!(arguments.iter().zip(places).all(|(a, place)| a.contains(place)), "{head}");
         }
     }
 }

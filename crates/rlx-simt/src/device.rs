@@ -62,6 +62,7 @@ impl GpuApi for Gpu {
             max_shared_bytes: opened.map_or(full.limits.max_shared_bytes, |gpu| gpu.shared_bytes),
             // HIP counts the invocations of a dispatch with 32 bits.
             max_groups: if which.device == Device::Rocm { 1 << 21 } else { full.limits.max_groups },
+            subgroup: opened.and_then(|gpu| gpu.warp),
             ..full.limits
         };
         let pool = PoolSpec { max_elements: MOST_ELEMENTS, ..full.pool };

@@ -39,6 +39,8 @@ pub(crate) enum Attribute {
     Minor,
     /// Multiprocessors, or compute units.
     ComputeUnits,
+    /// Threads of a warp.
+    WarpSize,
 }
 
 impl Attribute {
@@ -52,6 +54,7 @@ impl Attribute {
             Attribute::Major => [75, 23],
             Attribute::Minor => [76, 61],
             Attribute::ComputeUnits => [16, 63],
+            Attribute::WarpSize => [10, 87],
         };
         if vendor == Vendor::Cuda { cuda } else { hip }
     }

@@ -54,6 +54,8 @@ pub struct Gpu {
     /// Its matrix units.
     pub(crate) matrix_units: Option<MatrixUnits>,
     pub(crate) max_workgroup: u32,
+    /// Threads of a warp, where the driver says it.
+    pub(crate) warp: Option<u32>,
     pub(crate) shared_bytes: usize,
     /// Code objects of earlier processes.
     pub(crate) kept: Option<Kept>,
@@ -128,6 +130,7 @@ impl Gpu {
         let compute_units = context.attribute(Attribute::ComputeUnits).ok();
         let matrix_units =
             arch.map(|arch| MatrixUnits { arch, dynamic_bytes, compute_units, aside: Classes::default() });
+        let warp = context.attribute(Attribute::WarpSize).ok();
         let (max_workgroup, shared) = (ask(Attribute::MaxWorkgroup)?, ask(Attribute::SharedBytes)?);
         let (name, driver) = (context.name().map_err(failed)?, context.driver_version().map_err(failed)?);
         let units = arch.map_or(String::new(), |arch| format!(", matrix units of {}", arch.name()));
@@ -140,6 +143,7 @@ impl Gpu {
             architecture,
             matrix_units,
             max_workgroup,
+            warp,
             shared_bytes: shared as usize,
             kept: Kept::of(device.feature(), &[&machine]),
             staging: Mutex::default(),

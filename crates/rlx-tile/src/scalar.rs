@@ -264,7 +264,7 @@ impl Run<'_> {
                 let index = self.at(i) as u32 as i32;
                 (self.load)(b.index(), index)?
             }
-            Inst::LocalId | Inst::GroupId | Inst::LoadShared(..) => {
+            Inst::LocalId | Inst::GroupId | Inst::LoadShared(..) | Inst::ShuffleXor(..) => {
                 return Err("an instruction that scalar bodies do not have".to_string());
             }
         })

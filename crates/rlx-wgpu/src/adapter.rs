@@ -2,6 +2,7 @@
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_kernel::ir::SUBGROUPS;
 
 /// Packages that bring a software Vulkan driver and its loader, as Debian calls them.
 const VULKAN_PACKAGES: &str = "mesa-vulkan-drivers libvulkan1";
@@ -66,6 +67,15 @@ fn computes(adapter: &wgpu::Adapter) -> bool {
     let flags = adapter.get_downlevel_capabilities().flags;
     flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
         && adapter.limits().max_storage_buffers_per_shader_stage >= 4
+}
+
+/// The size of an adapter's subgroups, where all have the same and kernels exchange values within them. Of Vulkan alone: a page would need another text, Metal's
+/// adapters are said to have any from 4 to 64 lanes, and what naga writes for DirectX and OpenGL was not tried.
+pub(crate) fn subgroup(info: &wgpu::AdapterInfo, features: wgpu::Features) -> Option<u32> {
+    let lanes = info.subgroup_min_size;
+    let has = info.backend == wgpu::Backend::Vulkan && features.contains(wgpu::Features::SUBGROUP);
+    let is_processor = info.device_type == wgpu::DeviceType::Cpu;
+    (has && !is_processor && lanes == info.subgroup_max_size && SUBGROUPS.contains(&lanes)).then_some(lanes)
 }
 
 fn rank(info: &wgpu::AdapterInfo) -> (u8, u8) {

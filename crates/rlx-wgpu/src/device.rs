@@ -87,6 +87,7 @@ impl GpuApi for Gpu {
                 .min(limits.max_compute_workgroup_size_x),
             max_shared_bytes: limits.max_compute_workgroup_storage_size as usize,
             max_groups: limits.max_compute_workgroups_per_dimension,
+            subgroup: gpu.subgroup,
         };
         let types = gpu.language.types(gpu.info.backend, gpu.device.features());
         let target = KernelTarget::new(which.device.feature(), types, within);

@@ -28,6 +28,8 @@ pub struct Gpu {
     pub(crate) takes_spirv: bool,
     /// What its kernels are written in.
     pub(crate) language: Language,
+    /// Invocations of a subgroup, where kernels exchange values within them.
+    pub(crate) subgroup: Option<u32>,
     /// Whether the adapter has the cooperative matrices that programs use, and the device was opened with them.
     pub(crate) offers_matrices: bool,
     /// Those units, once they were tried.
@@ -71,6 +73,8 @@ impl Gpu {
             matrices::offers(&info, adapter.features(), &adapter.cooperative_matrix_properties());
         let wanted = WANTED.union(language::wanted(info.backend, info.device_type));
         let wanted = if offers_matrices { wanted.union(matrices::FEATURES) } else { wanted };
+        let subgroup = adapter::subgroup(&info, adapter.features()).filter(|_| !lowered.no_subgroups);
+        let wanted = if subgroup.is_some() { wanted.union(wgpu::Features::SUBGROUP) } else { wanted };
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
@@ -110,6 +114,7 @@ impl Gpu {
             driver_cache,
             takes_spirv,
             language,
+            subgroup,
             offers_matrices,
             units,
         };

@@ -95,9 +95,16 @@ fn attribute(vendor: Vendor, number: c_int, device: usize) -> Outcome<c_int> {
     let Model { numbers: (major, minor), dynamic_bytes, compute_units, .. } = model(vendor, device);
     let known = match vendor {
         Vendor::Cuda => {
-            vec![(1, 1024), (8, 48 << 10), (97, dynamic_bytes), (75, major), (76, minor), (16, compute_units)]
+            let bytes = [(8, 48 << 10), (97, dynamic_bytes)];
+            let others = [(1, 1024), (10, 32), (75, major), (76, minor), (16, compute_units)];
+            [&bytes[..], &others].concat()
         }
-        Vendor::Hip => vec![(56, 1024), (74, dynamic_bytes), (23, major), (61, minor), (63, compute_units)],
+        Vendor::Hip => {
+            // Waves of GFX9 have 64 lanes.
+            let wave = if major == 9 { 64 } else { 32 };
+            let numbers = [(23, major), (61, minor), (63, compute_units)];
+            [&[(56, 1024), (74, dynamic_bytes), (87, wave)][..], &numbers].concat()
+        }
     };
     let found = known.iter().find(|(known, _)| *known == number);
     found

@@ -84,6 +84,7 @@ pub fn emulate(kernel: &Kernel, types: TypeSupport) -> Scheduled<Kernel> {
         vars: Vec::new(),
         shared: Vec::new(),
     };
+    e.b.set_subgroup(kernel.subgroup);
     for decl in &kernel.buffers {
         let words = e.in_words(decl.dtype);
         let access = match decl.access {
@@ -364,6 +365,14 @@ impl Emulator<'_> {
                         Rep::Two(self.b.load_shared(low, index), self.b.load_shared(high, index))
                     }
                     (s, None) => Rep::One(self.b.load_shared(s, index)),
+                });
+            }
+            Inst::ShuffleXor(v, bits) => {
+                return Ok(match self.rep(v) {
+                    Rep::One(v) => Rep::One(self.b.shuffle_xor(v, bits)),
+                    Rep::Two(low, high) => {
+                        Rep::Two(self.b.shuffle_xor(low, bits), self.b.shuffle_xor(high, bits))
+                    }
                 });
             }
             Inst::Get(var) => {

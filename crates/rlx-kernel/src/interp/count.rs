@@ -9,6 +9,7 @@
 //!   but not in the same word waits for as many passes (a *bank conflict*). Elements of 8 bytes are served half a warp at a time,
 //!   16 bytes a quarter of one.
 //! - **Divisions** of integers by what is no constant take some twenty instructions each.
+//! - **Exchanges** of values within a warp are instructions as accesses to workgroup memory are, and need no barrier.
 //! - **Atomics** on one word, **barriers** and the longest chain of loop iterations of an invocation (*serial steps*) are time in which
 //!   the rest of the device may have nothing to do.
 //!
@@ -52,12 +53,14 @@ pub struct Counters {
     pub serial: u64,
     /// Divisions of integers by what is no constant, and remainders, that a warp does.
     pub divisions: u64,
+    /// Exchanges of values between the invocations of a warp.
+    pub exchanges: u64,
 }
 
 impl Counters {
     /// The counters that may not grow, by name: everything but `groups`, since a kernel may be
     /// better for having more of them.
-    pub fn costs(&self) -> [(&'static str, u64); 9] {
+    pub fn costs(&self) -> [(&'static str, u64); 10] {
         [
             ("accesses", self.accesses),
             ("sectors", self.sectors),
@@ -68,6 +71,7 @@ impl Counters {
             ("barriers", self.barriers),
             ("serial", self.serial),
             ("divisions", self.divisions),
+            ("exchanges", self.exchanges),
         ]
     }
 
@@ -108,6 +112,7 @@ impl AddAssign for Counters {
         self.barriers += other.barriers;
         self.serial = self.serial.max(other.serial);
         self.divisions += other.divisions;
+        self.exchanges += other.exchanges;
     }
 }
 
@@ -162,6 +167,7 @@ fn whole(groups: u64, run: &[Counters]) -> Counters {
         barriers: all(inner.barriers),
         serial: inner.serial,
         divisions: all(inner.divisions),
+        exchanges: all(inner.exchanges),
     };
     total += outer;
     total
@@ -205,6 +211,11 @@ impl Counting {
         if !self.constants[divisor.index()] {
             self.counters.divisions += active.chunks(WARP).filter(|warp| warp.contains(&true)).count() as u64;
         }
+    }
+
+    /// The active invocations exchange a value.
+    pub fn exchange(&mut self, active: &[bool]) {
+        self.counters.exchanges += active.chunks(WARP).filter(|warp| warp.contains(&true)).count() as u64;
     }
 
     /// A workgroup begins.

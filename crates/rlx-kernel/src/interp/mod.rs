@@ -2,7 +2,7 @@
 //!
 //! The invocations of a workgroup run in step: each statement is done for all of them under a mask before the
 //! next, so a barrier is where all of them are. Checked on the way: every access to a buffer is within its
-//! binding, every barrier is reached by the whole workgroup, no invocation reads workgroup memory that was
+//! binding, every barrier is reached by the whole workgroup and every exchange by the whole subgroup, no invocation reads workgroup memory that was
 //! never written or that another one writes between the same two barriers, no two invocations of a dispatch
 //! write one element, no division by zero. A kernel that passes here may still be wrong on a device, but not
 //! for one of these reasons.
@@ -398,6 +398,20 @@ impl<'a> Machine<'a> {
                 lanes().for_each(|l| {
                     self.values[base + l] = eval::fma(ty, [x, y, z].map(|v| self.at(v, l)));
                 });
+            }
+            Inst::ShuffleXor(x, bits) => {
+                let subgroup = self.kernel.subgroup.unwrap_or(1) as usize;
+                if mask.chunks(subgroup).any(|lanes| lanes.contains(&true) && lanes.contains(&false)) {
+                    return Err("an exchange that not every invocation of a subgroup reaches".to_string());
+                }
+                for l in lanes() {
+                    let other = l ^ bits as usize;
+                    if other / subgroup != l / subgroup || other >= mask.len() {
+                        return Err(format!("invocation {l} exchanges with {other}, of another subgroup"));
+                    }
+                    self.values[base + l] = self.at(x, other);
+                }
+                self.counting.iter_mut().for_each(|counting| counting.exchange(mask));
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::{
 use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Ty, UnOp, Value};
 
 /// How one dialect writes what the others write differently. Before kernels, each has the types `u8`, `u16`, `u32`, `u64` and `i64`, and
-/// the functions `from_half`, `to_half`, `from_brain` and `to_brain`.
+/// the functions `from_half`, `to_half`, `from_brain` and `to_brain`; before kernels that have subgroups there is `shuffle_xor`.
 pub(super) trait Flavour {
     /// Its name, for messages.
     fn language(&self) -> &'static str;
@@ -266,6 +266,7 @@ impl Dialect for C<'_> {
                 let [p, q, r] = [x, y, z].map(|v| self.name(v));
                 self.call("fma", self.ty_of(x), &format!("{p}, {q}, {r}"))?
             }
+            Inst::ShuffleXor(v, bits) => format!("shuffle_xor({}, {bits})", self.name(v)),
         })
     }
 

@@ -46,6 +46,38 @@ template <class T, class F> __device__ __forceinline__ T saturated(F x, F from, 
 #define __double2ull_rz(x) saturated<u64, double>(x, 0.0, 18446744073709551616.0, 0ull, 0xffffffffffffffffull)
 "#;
 
+/// What stands before a kernel in CUDA C that exchanges values within warps: the instruction for any type.
+const CUDA_SHUFFLE: &str = "template <class T> __device__ __forceinline__ T shuffle_xor(T x, int bits) { return __shfl_xor_sync(0xffffffffu, x, bits); }
+";
+
+/// The same in HIP C, by the instruction that takes a word from any lane of a wave of so many.
+fn hip_shuffle(lanes: u32) -> String {
+    let mut out = format!(
+        "{FUNCTION} int shuffled(int x, int bits) {{ return __builtin_amdgcn_ds_bpermute((((int)threadIdx.x ^ bits) & {}) << 2, x); }}
+struct LowHigh {{ int low, high; }};
+",
+        lanes - 1
+    );
+    for (ty, of) in [
+        ("int", "int"),
+        ("u32", "int"),
+        ("float", "int"),
+        ("i64", "LowHigh"),
+        ("u64", "LowHigh"),
+        ("double", "LowHigh"),
+    ] {
+        let other = match of {
+            "int" => "shuffled(q, bits)",
+            _ => "LowHigh{shuffled(q.low, bits), shuffled(q.high, bits)}",
+        };
+        let _ = writeln!(
+            out,
+            "{FUNCTION} {ty} shuffle_xor({ty} x, int bits) {{ const {of} q = __builtin_bit_cast({of}, x); return __builtin_bit_cast({ty}, {other}); }}"
+        );
+    }
+    out
+}
+
 /// The kernel in CUDA C; `entry` is its name, without C++ mangling.
 ///
 /// # Errors
@@ -55,7 +87,8 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
     // neighbours together, it is told how few are enough: then it reads all that an iteration multiplies first.
     let enough = (ENOUGH / kernel.workgroup).max(1);
     let workgroups = if c_wide::are_read_in_loops(kernel) { format!(", {enough}") } else { String::new() };
-    write(kernel, entry, &cuda_prelude(), &workgroups)
+    let shuffle = kernel.subgroup.map(|_| CUDA_SHUFFLE).unwrap_or_default();
+    write(kernel, entry, &(cuda_prelude() + shuffle), &workgroups)
 }
 
 /// The kernel in HIP C; as [`cuda`].
@@ -63,7 +96,8 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
 /// # Errors
 /// As [`cuda`].
 pub fn hip(kernel: &Kernel, entry: &str) -> Result<String> {
-    write(kernel, entry, &hip_prelude(), "")
+    let shuffle = kernel.subgroup.map(hip_shuffle).unwrap_or_default();
+    write(kernel, entry, &(hip_prelude() + &shuffle), "")
 }
 
 /// What stands before kernels in CUDA C: names of types, conversions of half and brain precision.

@@ -37,13 +37,23 @@ inline i64 to_long(float x) { return saturated<i64>(x, -9223372036854775808.0f, 
 inline u64 to_ulong(float x) { return saturated<u64>(x, 0.0f, 18446744073709551616.0f, 0ul, 0xfffffffffffffffful); }
 ";
 
+/// What stands before a kernel that exchanges values within SIMD groups. Integers of 64 bits are exchanged as two words.
+const SHUFFLE: &str = "\
+template <class T> inline T shuffle_xor(T x, ushort bits) { return simd_shuffle_xor(x, bits); }
+inline u64 shuffle_xor(u64 x, ushort bits) {
+  return (u64)simd_shuffle_xor((u32)x, bits) | (u64)simd_shuffle_xor((u32)(x >> 32), bits) << 32;
+}
+inline i64 shuffle_xor(i64 x, ushort bits) { return (i64)shuffle_xor((u64)x, bits); }
+";
+
 /// The kernel in the Metal Shading Language; `entry` is its name.
 ///
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that the language lacks.
 pub fn msl(kernel: &Kernel, entry: &str) -> Result<String> {
     let wide = c_wide::prelude(kernel, "inline", "device ");
-    let mut out = format!("// {}\n{}{wide}", comment(&kernel.name), msl_prelude());
+    let shuffle = kernel.subgroup.map(|_| SHUFFLE).unwrap_or_default();
+    let mut out = format!("// {}\n{}{wide}{shuffle}", comment(&kernel.name), msl_prelude());
     let _ = write!(
         out,
         "[[max_total_threads_per_threadgroup({})]] kernel void {entry}(\n    constant int* u [[buffer(0)]]",
@@ -60,11 +70,21 @@ pub fn msl(kernel: &Kernel, entry: &str) -> Result<String> {
     if kernel.can_fail() {
         let _ = write!(out, ",\n    device atomic_uint* fault [[buffer({})]]", kernel.buffers.len() + 1);
     }
+    // The language does not say which invocations a SIMD group has: where that counts, they are numbered by it.
+    out.push_str(match kernel.subgroup {
+        None => ",\n    uint local [[thread_index_in_threadgroup]]",
+        Some(_) => {
+            ",\n    uint simd [[simdgroup_index_in_threadgroup]]\
+             ,\n    uint lane [[thread_index_in_simdgroup]]"
+        }
+    });
     out.push_str(
-        ",\n    uint local [[thread_index_in_threadgroup]]\
-         ,\n    uint3 group [[threadgroup_position_in_grid]]\
+        ",\n    uint3 group [[threadgroup_position_in_grid]]\
          ,\n    uint3 groups [[threadgroups_per_grid]]) {\n",
     );
+    if let Some(lanes) = kernel.subgroup {
+        let _ = writeln!(out, "  const uint local = simd * {lanes}u + lane;");
+    }
     out += &c::shared(kernel, "threadgroup");
     out += &msl_body(kernel, 0)?;
     out.push_str("}\n");

@@ -143,10 +143,18 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     }
     out.push_str(PRELUDE);
     let _ = writeln!(out, "@compute @workgroup_size({})", kernel.workgroup);
-    out.push_str(
-        "fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) group: vec3<u32>, \
-         @builtin(num_workgroups) groups: vec3<u32>) {\n",
+    // Which invocations a subgroup has, no one promises: where that counts, they are numbered by it.
+    let local = match kernel.subgroup {
+        None => "@builtin(local_invocation_index) local: u32",
+        Some(_) => "@builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32",
+    };
+    let _ = writeln!(
+        out,
+        "fn main({local}, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {{"
     );
+    if let Some(lanes) = kernel.subgroup {
+        let _ = writeln!(out, "  let local = subgroup * {lanes}u + lane;");
+    }
     if opaque_uniforms {
         // Grids have two dimensions: it is 0.
         out.push_str("  let away = groups.z - 1u;\n");
@@ -289,6 +297,7 @@ impl Dialect for Wgsl<'_> {
                 _ => self.element(b, &self.name(i)),
             },
             Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),
+            Inst::ShuffleXor(v, bits) => format!("subgroupShuffleXor({}, {bits}u)", self.name(v)),
             // The language's may round the product.
             Inst::Fma(..) => return reject(self.kernel, "WGSL", "sum of a product that is rounded once"),
         })

@@ -22,14 +22,14 @@ struct Extreme {
 ///
 /// # Errors
 /// An element type without an order, or an epilogue of other dimensions.
-pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, anchor: &Node, subgroup: Option<u32>) -> Scheduled<Vec<Launch>> {
     let Op::ArgReduce { op, axis, keep_dim, last } = anchor.op else { return reject("not an ArgReduce") };
     let dtype = step.graph.shape(anchor.inputs[0]).dtype();
     if !elementwise::computes(dtype) {
         return reject(format!("an order of {dtype}"));
     }
     let order = Order { largest: op == ArgOp::Max, nan_wins: true, last };
-    reduced(step, anchor, Extreme { order, ty: Ty::of(dtype) }, (&[axis], keep_dim))
+    reduced(step, anchor, Extreme { order, ty: Ty::of(dtype) }, (&[axis], keep_dim), subgroup)
 }
 
 impl Joins for Extreme {

@@ -261,11 +261,11 @@ fn anchor_of(step: &StepDesc) -> Scheduled<Option<&Node>> {
     }
 }
 
-/// Makes the kernels of a step by one of its [`variants`], in order.
+/// Makes the kernels of a step by one of its [`variants`], in order, for a device whose subgroups are of that size, if all are of one.
 ///
 /// # Errors
 /// Why no schedule takes it.
-pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, variant: Variant, subgroup: Option<u32>) -> Scheduled<Vec<Launch>> {
     let Some(anchor) = anchor_of(step)? else {
         let Variant::Map(spread) = variant else {
             return reject(format!("{variant} is no variant to go by elements"));
@@ -278,14 +278,14 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
         (Op::Conv { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv(step, anchor, gemm),
         (Op::ConvTranspose { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv_transpose(step, anchor, gemm),
         (Op::Pool { .. }, Variant::Map(spread)) => pool::schedule(step, anchor, spread),
-        (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
+        (Op::Reduce { .. }, _) => reduce::schedule(step, anchor, subgroup),
         (Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => {
             let lanes = if let Variant::Rows(lanes) = variant { lanes } else { rows::FEW };
-            rows::schedule(step, anchor, lanes)
+            rows::schedule(step, anchor, lanes, subgroup)
         }
         (Op::Attention { .. }, Variant::Attention(tile)) => attention::schedule(step, anchor, tile),
         (Op::Cumulative { .. }, _) => scan::schedule(step, anchor),
-        (Op::ArgReduce { .. }, _) => arg_reduce::schedule(step, anchor),
+        (Op::ArgReduce { .. }, _) => arg_reduce::schedule(step, anchor, subgroup),
         (Op::TopK { .. }, _) => top_k::schedule(step, anchor),
         (Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::UpdateSlice { .. }, _) => {
             scatter::schedule(step, anchor)

@@ -142,6 +142,11 @@ impl Combine {
         }
     }
 
+    /// The invocation's place where the order of two parts counts: for the greater of two zeros. (It does for the bits of NaN as well, which no one promises.)
+    fn ordered(&self, lane: Value) -> Option<Value> {
+        (self.ty.is_float() && matches!(self.op, ReduceOp::Max | ReduceOp::Min)).then_some(lane)
+    }
+
     /// Joins `v` into a variable.
     pub fn accumulate(&self, b: &mut Builder, total: Var, v: Value) {
         let v = self.widen(b, v);
@@ -202,10 +207,10 @@ impl Rows {
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, anchor: &Node, subgroup: Option<u32>) -> Scheduled<Vec<Launch>> {
     let Op::Reduce { op, axes, keep_dim } = &anchor.op else { return reject("not a reduction") };
     let combine = Combine::new(*op, anchor.shape.dtype())?;
-    reduced(step, anchor, combine, (axes, *keep_dim))
+    reduced(step, anchor, combine, (axes, *keep_dim), subgroup)
 }
 
 /// The kernel that reduces rows along these axes, which stay as dimensions of 1 or do not.
@@ -214,6 +219,7 @@ pub(super) fn reduced<J: Joins>(
     anchor: &Node,
     joins: J,
     (axes, keep_dim): (&[usize], bool),
+    subgroup: Option<u32>,
 ) -> Scheduled<Vec<Launch>> {
     let x = step.graph.shape(anchor.inputs[0]);
     let rows = Rows::new(x.rank(), axes, keep_dim);
@@ -223,7 +229,9 @@ pub(super) fn reduced<J: Joins>(
     let results = anchor.shape.dims().iter().fold(Extent::Const(1), |n, d| n * d.extent());
     let has_many = results.as_const().is_some_and(|n| n >= MANY_RESULTS);
     let alone = is_at_most(SHORT_ROW) || !side_by_side && has_many && is_at_most(FEW_ELEMENTS);
-    let cx = Cx::new(&format!("reduce.{}", step.name), WORKGROUP, step);
+    let mut cx = Cx::new(&format!("reduce.{}", step.name), WORKGROUP, step);
+    // Columns are joined by one invocation for each, from memory.
+    cx.b.set_subgroup(subgroup.filter(|_| !alone && side_by_side));
     match (alone, side_by_side) {
         (true, _) => by_invocation(cx, anchor, joins, &rows),
         (false, true) => by_workgroup(cx, anchor, joins, &rows),
@@ -308,7 +316,6 @@ fn by_workgroup<J: Joins>(mut cx: Cx<'_>, anchor: &Node, joins: J, rows: &Rows) 
     let dims = cx.sizes("dim", &space);
     let along = reduced_dims(&mut cx, anchor, rows);
     let (n, count) = (cx.product(&dims), cx.product(&along));
-    let parts = shared_parts(&mut cx.b, joins);
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let inside = cx.b.lt(group, n);
     cx.if_then(inside, |cx| {
@@ -317,8 +324,17 @@ fn by_workgroup<J: Joins>(mut cx: Cx<'_>, anchor: &Node, joins: J, rows: &Rows) 
         let elements = (lane, count, WORKGROUP as i32);
         join_elements(cx, (anchor, joins, rows), &result, &along, elements, &totals)?;
         let own = present(&mut cx.b, &totals);
-        store_parts(&mut cx.b, &parts, lane, &own);
-        let totals = join_all(&mut cx.b, joins, &parts, lane);
+        let totals = match cx.b.kernel().subgroup {
+            None => {
+                let parts = shared_parts(&mut cx.b, joins);
+                store_parts(&mut cx.b, &parts, lane, &own);
+                join_all(&mut cx.b, joins, &parts, lane)
+            }
+            Some(_) => {
+                let own = joined_across(&mut cx.b, joins, lane, &own);
+                exchanged(&mut cx.b, joins, own, None)
+            }
+        };
         let one = cx.b.int(1);
         let first = cx.b.lt(lane, one);
         cx.if_then(first, |cx| {
@@ -376,15 +392,84 @@ fn halved<J: Joins>(b: &mut Builder, joins: J, mut parts: Vec<Vec<Value>>) -> Ve
     parts.swap_remove(0)
 }
 
-/// Joins the parts of all invocations of a workgroup by a tree; gives every one of them the result.
-pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane: Value, own: Value) -> Value {
-    b.store_shared(parts, lane, own);
-    join_stored(b, combine, parts, lane)
+/// The part of this invocation joined with those of others at the same place of their subgroups, of a workgroup of [`WORKGROUP`].
+fn joined_across<J: Joins>(b: &mut Builder, joins: J, lane: Value, own: &[Value]) -> Vec<Value> {
+    if b.kernel().subgroup == Some(WORKGROUP) {
+        return own.to_vec();
+    }
+    let parts = shared_parts(b, joins);
+    store_parts(b, &parts, lane, own);
+    b.barrier();
+    across(b, joins, &parts, lane)
 }
 
-/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations.
+/// The same of parts that were stored by the first [`WORKGROUP`] invocations, for any invocation.
+fn across<J: Joins>(b: &mut Builder, joins: J, parts: &[Shared], lane: Value) -> Vec<Value> {
+    let subgroup = b.kernel().subgroup.unwrap_or(WORKGROUP);
+    let lanes = b.int(subgroup as i32);
+    let place = b.rem(lane, lanes);
+    let all = (0..WORKGROUP / subgroup).map(|k| part_at(b, parts, place, k * subgroup)).collect();
+    halved(b, joins, all)
+}
+
+/// Joins the parts of a subgroup's invocations by exchanges: the first one gets what a tree that halves the parts gives. So do all of them if each joins
+/// by its place (`lane`) those of a pair in the same order; otherwise they get it where order does not count.
+fn exchanged<J: Joins>(b: &mut Builder, joins: J, mut own: Vec<Value>, lane: Option<Value>) -> Vec<Value> {
+    let mut away = b.kernel().subgroup.unwrap_or(1);
+    while away > 1 {
+        away /= 2;
+        let other: Vec<Value> = own.iter().map(|&v| b.shuffle_xor(v, away)).collect();
+        own = match lane {
+            None => joins.both(b, &own, &other),
+            Some(lane) => {
+                let (bit, zero) = (b.int(away as i32), b.int(0));
+                let bit = b.and(lane, bit);
+                let is_first = b.eq(bit, zero);
+                let mut pick = |x: &[Value], y: &[Value]| -> Vec<Value> {
+                    x.iter().zip(y).map(|(&x, &y)| b.select(is_first, x, y)).collect()
+                };
+                let (first, second) = (pick(&own, &other), pick(&other, &own));
+                joins.both(b, &first, &second)
+            }
+        };
+    }
+    own
+}
+
+/// Where the parts of a workgroup's invocations are joined: `None` in kernels with subgroups, which have memory of their own for each result, so that nobody waits
+/// before it is used again.
+pub(super) fn memory_of_parts(b: &mut Builder, ty: Ty) -> Option<Shared> {
+    b.kernel().subgroup.is_none().then(|| b.shared(ty, WORKGROUP))
+}
+
+/// Joins the parts of all invocations of a workgroup of [`WORKGROUP`] by a tree; gives every one of them the result.
+pub(super) fn join_parts(
+    b: &mut Builder,
+    combine: Combine,
+    parts: Option<Shared>,
+    lane: Value,
+    own: Value,
+) -> Value {
+    match parts {
+        Some(parts) => {
+            b.store_shared(parts, lane, own);
+            join_all(b, combine, &[parts], lane)[0]
+        }
+        None => {
+            let own = joined_across(b, combine, lane, &[own]);
+            exchanged(b, combine, own, combine.ordered(lane))[0]
+        }
+    }
+}
+
+/// The same of parts that were stored, one by each of the first [`WORKGROUP`] invocations, for all of any workgroup.
 pub(super) fn join_stored(b: &mut Builder, combine: Combine, parts: Shared, lane: Value) -> Value {
-    join_all(b, combine, &[parts], lane)[0]
+    if b.kernel().subgroup.is_none() {
+        return join_all(b, combine, &[parts], lane)[0];
+    }
+    b.barrier();
+    let own = across(b, combine, &[parts], lane);
+    exchanged(b, combine, own, combine.ordered(lane))[0]
 }
 
 /// The same of any values. Of a tree that halves the parts, an invocation does several levels without waiting for others: fewer barriers, the same sums.
@@ -441,7 +526,7 @@ mod tests {
         let lane = b.inst(Inst::LocalId);
         let own = b.load(x, lane);
         let combine = Combine::new(ReduceOp::Sum, DType::F32).unwrap();
-        let total = join_parts(&mut b, combine, parts, lane, own);
+        let total = join_parts(&mut b, combine, Some(parts), lane, own);
         b.store(y, lane, total);
         let kernel = b.finish();
         crate::verify::verify(&kernel).unwrap();

@@ -11,7 +11,7 @@ use rlx_ir::op::ReduceOp;
 use rlx_ir::{Extent, Node, NodeId, Op, Shape};
 
 use super::cx::Cx;
-use super::reduce::{Combine, WORKGROUP, join_parts, join_stored};
+use super::reduce::{Combine, WORKGROUP, join_parts, join_stored, memory_of_parts};
 use super::{Launch, Scheduled, StepDesc, Unscheduled, elementwise, reject};
 use crate::ir::{Inst, MathFn, Shared, Ty, UnOp, Value};
 
@@ -87,7 +87,8 @@ struct Row<'a> {
     lane: Value,
     /// Invocations of the workgroup.
     lanes: u32,
-    parts: Shared,
+    /// Where statistics are joined: see [`memory_of_parts`].
+    parts: Option<Shared>,
     kept: Kept,
 }
 
@@ -147,6 +148,10 @@ impl Row<'_> {
             let own = cx.b.get(total);
             return Ok(join_parts(&mut cx.b, combine, self.parts, self.lane, own));
         }
+        let parts = match self.parts {
+            Some(parts) => parts,
+            None => cx.b.shared(combine.ty, WORKGROUP),
+        };
         // What is kept by all is joined by some.
         let mut f = Some(f);
         if keeps && let Some(f) = f.take() {
@@ -165,10 +170,10 @@ impl Row<'_> {
                 Ok(())
             })?;
             let own = cx.b.get(total);
-            cx.b.store_shared(self.parts, self.lane, own);
+            cx.b.store_shared(parts, self.lane, own);
             Ok(())
         })?;
-        Ok(join_stored(&mut cx.b, combine, self.parts, self.lane))
+        Ok(join_stored(&mut cx.b, combine, parts, self.lane))
     }
 }
 
@@ -224,7 +229,7 @@ pub(super) fn lanes(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<u32>> {
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn schedule(step: &StepDesc, anchor: &Node, lanes: u32) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, anchor: &Node, lanes: u32, subgroup: Option<u32>) -> Scheduled<Vec<Launch>> {
     let x = step.graph.shape(anchor.inputs[0]);
     let alone = matches!(anchor.op, Op::Softmax { .. } | Op::LogSoftmax { .. });
     let axes = axes(step, anchor)?;
@@ -232,13 +237,14 @@ pub fn schedule(step: &StepDesc, anchor: &Node, lanes: u32) -> Scheduled<Vec<Lau
         return reject(format!("{} of {}", anchor.op.kind(), x.dtype()));
     }
     let mut cx = Cx::new(&format!("rows.{}", step.name), lanes, step);
+    cx.b.set_subgroup(subgroup);
     let space = cx.result_space()?;
     let mut dims = cx.sizes("dim", &space);
     let sizes: Vec<Value> = axes.iter().map(|&a| dims[a]).collect();
     let one = cx.b.int(1);
     axes.iter().for_each(|&a| dims[a] = one);
     let (rows, count) = (cx.product(&dims), cx.product(&sizes));
-    let parts = cx.b.shared(Ty::of(x.dtype()), WORKGROUP);
+    let parts = memory_of_parts(&mut cx.b, Ty::of(x.dtype()));
     let kept = Kept::new(&mut cx, Ty::of(x.dtype()), length(step, anchor, &axes));
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let inside = cx.b.lt(group, rows);

@@ -30,6 +30,7 @@ pub struct KernelRecord {
     pub(super) vars: Vec<Ty>,
     pub(super) values: Vec<Ty>,
     pub(super) workgroup: u32,
+    pub(super) subgroup: Option<u32>,
     pub(super) body: Vec<Line>,
 }
 
@@ -55,7 +56,7 @@ impl KernelRecord {
     /// Of a kernel.
     pub fn of(kernel: &Kernel) -> Self {
         // Every field is named, so that a new one cannot be forgotten.
-        let Kernel { name, buffers, uniforms, shared, vars, values, workgroup, body } = kernel;
+        let Kernel { name, buffers, uniforms, shared, vars, values, workgroup, subgroup, body } = kernel;
         let mut lines = Vec::new();
         write(body, &mut lines);
         KernelRecord {
@@ -67,6 +68,7 @@ impl KernelRecord {
             vars: vars.clone(),
             values: values.clone(),
             workgroup: *workgroup,
+            subgroup: *subgroup,
             body: lines,
         }
     }
@@ -111,6 +113,7 @@ impl KernelRecord {
             vars: self.vars.clone(),
             values: self.values.clone(),
             workgroup: self.workgroup,
+            subgroup: self.subgroup,
             body: read(&self.body).ok_or_else(|| fault("statements that do not nest"))?,
         })
     }

@@ -29,7 +29,14 @@ pub fn shorts() -> KernelTarget {
 
 /// A processor that runs kernels with 32-bit types only.
 pub fn processor() -> KernelTarget {
-    KernelTarget { is_processor: true, name: "processor".into(), ..words() }
+    let words = words();
+    let limits = DeviceLimits { subgroup: None, ..words.limits };
+    KernelTarget { is_processor: true, name: "processor".into(), limits, ..words }
+}
+
+/// A device whose subgroups are of another size, or which has none that kernels use.
+pub fn with_subgroups(subgroup: Option<u32>, target: KernelTarget) -> KernelTarget {
+    KernelTarget { limits: DeviceLimits { subgroup, ..target.limits }, ..target }
 }
 
 /// A device with Metal's types and limits.
@@ -39,6 +46,7 @@ pub fn apple() -> KernelTarget {
         max_workgroup: 1024,
         max_shared_bytes: 32 << 10,
         max_groups: 65_535,
+        subgroup: Some(32),
     };
     KernelTarget::new("apple", TypeSupport::MSL, limits)
 }

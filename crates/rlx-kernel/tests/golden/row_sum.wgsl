@@ -17,7 +17,8 @@ fn to_u32(x: f32) -> u32 {
   return u32(x);
 }
 @compute @workgroup_size(64)
-fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+fn main(@builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let local = subgroup * 32u + lane;
   var m0: f32;
   let v0: i32 = u[0][0];
   let v1: i32 = u[0][1];
@@ -29,77 +30,37 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
   let v8: bool = (v6 < v0);
   if (v8) {
     m0 = 0.0f;
-    for (var v24: i32 = v7; v24 < v1; v24 += 64) {
-      let v25: i32 = (v6 * v3);
-      let v26: i32 = (v2 + v25);
-      let v27: i32 = (v26 + v24);
-      let v28: f32 = b0[v27];
-      let v29: f32 = m0;
-      let v30: f32 = (v29 + v28);
-      m0 = v30;
+    for (var v12: i32 = v7; v12 < v1; v12 += 64) {
+      let v13: i32 = (v6 * v3);
+      let v14: i32 = (v2 + v13);
+      let v15: i32 = (v14 + v12);
+      let v16: f32 = b0[v15];
+      let v17: f32 = m0;
+      let v18: f32 = (v17 + v16);
+      m0 = v18;
     }
-    let v31: f32 = m0;
-    s0[v7] = v31;
+    let v19: f32 = m0;
+    s0[v7] = v19;
     workgroupBarrier();
-    let v32: bool = (v7 < 8i);
-    if (v32) {
-      let v33: f32 = s0[v7];
-      let v34: i32 = (v7 + 8i);
-      let v35: f32 = s0[v34];
-      let v36: i32 = (v7 + 16i);
-      let v37: f32 = s0[v36];
-      let v38: i32 = (v7 + 24i);
-      let v39: f32 = s0[v38];
-      let v40: i32 = (v7 + 32i);
-      let v41: f32 = s0[v40];
-      let v42: i32 = (v7 + 40i);
-      let v43: f32 = s0[v42];
-      let v44: i32 = (v7 + 48i);
-      let v45: f32 = s0[v44];
-      let v46: i32 = (v7 + 56i);
-      let v47: f32 = s0[v46];
-      let v48: f32 = (v33 + v41);
-      let v49: f32 = (v35 + v43);
-      let v50: f32 = (v37 + v45);
-      let v51: f32 = (v39 + v47);
-      let v52: f32 = (v48 + v50);
-      let v53: f32 = (v49 + v51);
-      let v54: f32 = (v52 + v53);
-      s0[v7] = v54;
-    }
-    workgroupBarrier();
-    let v55: bool = (v7 < 1i);
-    if (v55) {
-      let v56: f32 = s0[v7];
-      let v57: i32 = (v7 + 1i);
-      let v58: f32 = s0[v57];
-      let v59: i32 = (v7 + 2i);
-      let v60: f32 = s0[v59];
-      let v61: i32 = (v7 + 3i);
-      let v62: f32 = s0[v61];
-      let v63: i32 = (v7 + 4i);
-      let v64: f32 = s0[v63];
-      let v65: i32 = (v7 + 5i);
-      let v66: f32 = s0[v65];
-      let v67: i32 = (v7 + 6i);
-      let v68: f32 = s0[v67];
-      let v69: i32 = (v7 + 7i);
-      let v70: f32 = s0[v69];
-      let v71: f32 = (v56 + v64);
-      let v72: f32 = (v58 + v66);
-      let v73: f32 = (v60 + v68);
-      let v74: f32 = (v62 + v70);
-      let v75: f32 = (v71 + v73);
-      let v76: f32 = (v72 + v74);
-      let v77: f32 = (v75 + v76);
-      s0[v7] = v77;
-    }
-    workgroupBarrier();
-    let v78: f32 = s0[0i];
-    workgroupBarrier();
-    if (v55) {
-      let v79: i32 = (v4 + v6);
-      b1[v79] = v78;
+    let v20: i32 = (v7 & 31i);
+    let v21: f32 = s0[v20];
+    let v22: i32 = (v20 + 32i);
+    let v23: f32 = s0[v22];
+    let v24: f32 = (v21 + v23);
+    let v25: f32 = subgroupShuffleXor(v24, 16u);
+    let v26: f32 = (v24 + v25);
+    let v27: f32 = subgroupShuffleXor(v26, 8u);
+    let v28: f32 = (v26 + v27);
+    let v29: f32 = subgroupShuffleXor(v28, 4u);
+    let v30: f32 = (v28 + v29);
+    let v31: f32 = subgroupShuffleXor(v30, 2u);
+    let v32: f32 = (v30 + v31);
+    let v33: f32 = subgroupShuffleXor(v32, 1u);
+    let v34: f32 = (v32 + v33);
+    let v35: bool = (v7 < 1i);
+    if (v35) {
+      let v36: i32 = (v4 + v6);
+      b1[v36] = v34;
     }
   }
 }

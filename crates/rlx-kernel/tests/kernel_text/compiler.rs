@@ -116,7 +116,7 @@ fn word(to: &mut Vec<u8>, n: usize) {
 }
 
 fn encode(to: &mut Vec<u8>, i: usize, record: &Recorded) {
-    let mut barriers = false;
+    let mut barriers = record.kernel.subgroup.is_some();
     record.kernel.for_each_stmt(&mut |s| barriers |= matches!(s, Stmt::Barrier));
     [i, record.kernel.workgroup as usize, usize::from(barriers)].iter().for_each(|&n| word(to, n));
     word(to, record.groups.len());

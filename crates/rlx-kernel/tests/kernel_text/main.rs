@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use common::{apple, index_graphs, native, try_compiled, try_module};
 use compiler::Program;
-use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
+use rlx_ir::op::{Activation, ArgOp, BinaryOp, ReduceOp};
 use rlx_ir::testing::{AttentionShape, Case, Gen, random_attention, random_paged_attention};
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::{Executable, Recorded, Sample};
@@ -200,6 +200,9 @@ fn add_steps(records: &mut Records) {
     add(Op::MatMul, &[(&[33, 20], F16), (&[20, 40], F16)], Some(Activation::Relu));
     add(Op::Softmax { axis: -1 }, &[(&[4, 100], F32)], None);
     add(Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: false }, &[(&[4, 100], BF16)], None);
+    add(Op::Reduce { op: ReduceOp::Max, axes: vec![1], keep_dim: false }, &[(&[3, 100], I64)], None);
+    add(Op::Reduce { op: ReduceOp::Min, axes: vec![1], keep_dim: false }, &[(&[3, 70], DType::Bool)], None);
+    add(Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: true }, &[(&[3, 90], F32)], None);
     add(Op::Gather { axis: 0 }, &[(&[3, 6], F32), (&[5], I64)], None);
     add(Op::Binary(BinaryOp::Mul), &[(&[40], I64), (&[40], I64)], None);
     // Keys and values that are looked up in pages, for one query and for several.

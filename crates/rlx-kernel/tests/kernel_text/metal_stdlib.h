@@ -40,6 +40,7 @@ static inline float sqrt(float x) { return __builtin_sqrtf(x); }
 
 enum class mem_flags { mem_threadgroup };
 static inline void threadgroup_barrier(mem_flags) { simt::barrier(); }
+template <class T> static inline T simd_shuffle_xor(T x, ushort bits) { return simt::value_of(x, simt::current ^ bits); }
 
 // Only the functions below reach what is in it.
 class atomic_uint {
@@ -60,11 +61,11 @@ static inline uint atomic_fetch_and_explicit(atomic_uint* p, uint v, int) { retu
 static inline uint atomic_fetch_or_explicit(atomic_uint* p, uint v, int) { return rlx_exchange(p, [=](uint old) { return old | v; }); }
 }  // namespace metal
 
-// A kernel's last three arguments are the invocation, its workgroup, and how many workgroups there are. Before them may be the warp and the lane in it.
+// A kernel's last two arguments are its workgroup, and how many workgroups there are. Before them is the invocation, or the warp and the lane in it, or all three.
 namespace simt {
 template <> struct Argument<metal::uint> {
   static metal::uint of(void**, size_t i, size_t count) {
-    switch (count - i) {
+    switch (count - i + (words == 2)) {
       case 5: return invocation.x / 32;
       case 4: return invocation.x % 32;
       default: return invocation.x;

@@ -36,6 +36,16 @@ static void barrier() {
   swapcontext(&own.context, &scheduler);
 }
 
+// What `x` is in invocation number `other`; all of a workgroup are here.
+template <class T> static T value_of(T x, int other) {
+  static char all[1024][sizeof(T)];
+  memcpy(all[current], &x, sizeof x);
+  barrier();
+  memcpy(&x, all[other], sizeof x);
+  barrier();
+  return x;
+}
+
 // Runs a workgroup whose invocations wait for each other; false where not all of them reach a barrier.
 static bool together(int n) {
   while ((int)fibers.size() < n) { fibers.push_back({}); fibers.back().stack = (char*)malloc(STACK); }
@@ -66,7 +76,10 @@ static bool together(int n) {
 // Argument number `i` of `count` of a kernel: memory, or what is there by value; but where a language also has arguments that say which invocation runs.
 template <class T> struct Argument { static T of(void** a, size_t i, size_t count) { return *(T*)a[i]; } };
 template <class T> struct Argument<T*> { static T* of(void** a, size_t i, size_t count) { return (T*)a[i]; } };
+// How many of a kernel's arguments are words.
+static int words;
 template <class... P, size_t... I> static void call(void (*f)(P...), void** a, std::index_sequence<I...>) {
+  words = (0 + ... + (int)(sizeof(P) == 4));
   f(Argument<P>::of(a, I, sizeof...(P))...);
 }
 template <class... P> static void call(void (*f)(P...), void** a) { call(f, a, std::index_sequence_for<P...>()); }

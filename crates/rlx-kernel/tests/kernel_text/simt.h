@@ -42,6 +42,9 @@ static inline double erfinv(double x) {
 #define asm(...) simt::convert(f, h, #__VA_ARGS__)
 
 static inline void __syncthreads() { simt::barrier(); }
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int bits) { return simt::value_of(x, simt::current ^ bits); }
+// The lane's number is within a wave, which has 32 here.
+#define __builtin_amdgcn_ds_bpermute(place, x) simt::value_of(x, simt::current / 32 * 32 + (place) / 4)
 static inline unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
 static inline float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
 static inline int __float_as_int(float f) { return (int)__float_as_uint(f); }

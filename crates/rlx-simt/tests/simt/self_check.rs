@@ -248,3 +248,33 @@ fn wrong_kernels_have_others_or_the_device_says_what_it_does_not_compute() {
         ]
     );
 }
+
+/// Where exchanges within subgroups are wrong, rows have kernels that go through workgroup memory, and what was right with exchanges is tried again without.
+#[test]
+fn wrong_exchanges_leave_kernels_without_them() {
+    let _alone = second_gpu();
+    let options = CompileOptions::default().numerics(Numerics::Strict);
+    let parsed = |text: &str| text::parse(&format!("graph \"g\" {{ {text} }}")).unwrap();
+    let softmax =
+        parsed("%0 = Input {name=\"x\"} : [9, 200] f32 %1 = Softmax(%0) {axis=-1} : [9, 200] f32 return %1");
+    let sum = parsed(
+        "%0 = Input {name=\"x\"} : [9, 200] f32 %1 = Reduce(%0) {op=Sum, axes=[1], keep_dim=false} : [9] f32 return %1",
+    );
+    // Warps of 32 threads, and waves of 64.
+    for (device, ordinal, test) in [(Device::Cuda, 1, 30), (Device::Rocm, 1, 31), (Device::Rocm, 3, 32)] {
+        let backend = own(device, ordinal, test);
+        right_without(&with_values(sum.clone()), &backend, &options);
+        assert_eq!(backend.trials().unwrap(), 1);
+        Fake::get().spoil(device, ordinal, Some("exchanges"));
+        let (_, warnings) = warned(|| {
+            right_without(&with_values(softmax.clone()), &backend, &options);
+            right_without(&with_values(sum.clone()), &backend, &options);
+        });
+        let aside = backend.try_all().unwrap();
+        Fake::get().spoil(device, ordinal, None);
+        let own: Vec<_> = warnings.iter().filter(|line| line.contains("put aside")).collect();
+        assert_eq!(own.len(), 1, "{device} {ordinal}: {warnings:?}");
+        assert!(own[0].contains(&Class::Exchanges.to_string()), "{device} {ordinal}: {own:?}");
+        assert!(!aside.contains(&Class::Rows) && !aside.contains(&Class::Reduce), "{aside:?}");
+    }
+}

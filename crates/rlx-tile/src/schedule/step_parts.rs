@@ -123,7 +123,8 @@ impl StepSums<'_> {
         let joined = self.joined(count)?;
         let variant = variants(&joined.step, false)?.first().copied();
         let variant = variant.ok_or_else(|| Unscheduled("no variants".to_owned()))?;
-        let mut launches = schedule(&joined.step, variant)?;
+        // Parts are far apart in memory, so they are joined by columns: no subgroup has them.
+        let mut launches = schedule(&joined.step, variant, None)?;
         let (Some(launch), true) = (launches.pop(), launches.is_empty()) else {
             return Err(Unscheduled("several kernels that join parts".to_owned()));
         };

@@ -87,6 +87,7 @@ fn recorded(
         vars: Vec::new(),
         values: Vec::new(),
         workgroup: program.workgroup(),
+        subgroup: None,
         body: vec![Stmt::Barrier],
     };
     Recorded {

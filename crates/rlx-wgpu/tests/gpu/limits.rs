@@ -9,12 +9,13 @@ use rlx_wgpu::{Lowered, WgpuBackend};
 use crate::common::{DEVICES, all, check, compile, device, disagreement, set_params};
 use crate::variants;
 
-/// What every device that runs WebGPU has; no kernel uses subgroups, whatever the device has.
+/// What every device that runs WebGPU has; there are no subgroups among it, whatever the device has.
 const SMALL: Lowered = Lowered {
     max_binding_bytes: Some(16 << 20),
     max_storage_buffers: Some(8),
     max_workgroup: None,
     max_shared_bytes: Some(16 << 10),
+    no_subgroups: true,
     max_memory_bytes: None,
 };
 

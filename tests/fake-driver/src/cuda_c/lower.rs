@@ -218,6 +218,11 @@ impl Parser<'_> {
     pub(super) fn call(&mut self, name: &str, arguments: &[Expr]) -> Compiled<Value> {
         match arguments {
             [x] => self.call_one(name, x),
+            [x, Expr::Int(bits, _)] if name == "shuffle_xor" => {
+                let x = self.lower(x)?;
+                let bits = u32::try_from(*bits).map_err(|_| "a number of lanes")?;
+                self.inst(Inst::ShuffleXor(x, bits))
+            }
             [x, y] => {
                 let (x, y) = self.alike(x, y)?;
                 let op = match self.library(name, x)? {

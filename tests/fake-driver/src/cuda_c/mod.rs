@@ -42,6 +42,29 @@ pub fn uniforms(source: &str) -> Compiled<Option<usize>> {
     count.map(Some).ok_or_else(|| format!("{line:?} declares no uniforms"))
 }
 
+/// How many threads exchange values by the function that a source has for it; `None` where it has none.
+///
+/// # Errors
+/// A function that is not understood.
+fn subgroup(source: &str) -> Compiled<Option<u32>> {
+    const CUDA: &str = "template <class T> __device__ __forceinline__ T shuffle_xor(T x, int bits) { return __shfl_xor_sync(0xffffffffu, x, bits); }";
+    const HIP: [&str; 2] = [
+        "__device__ __forceinline__ int shuffled(int x, int bits) { return __builtin_amdgcn_ds_bpermute((((int)threadIdx.x ^ bits) & ",
+        ") << 2, x); }",
+    ];
+    let by = |name: &str| source.lines().find(|line| line.contains(name) && line.contains("__forceinline__"));
+    match (by(" shuffled(int x"), by(" shuffle_xor(")) {
+        (None, None) => Ok(None),
+        (None, Some(line)) if line == CUDA => Ok(Some(32)),
+        (Some(line), _) => {
+            let mask = line.strip_prefix(HIP[0]).and_then(|l| l.strip_suffix(HIP[1]));
+            let lanes = mask.and_then(|mask| mask.parse::<u32>().ok()).and_then(|mask| mask.checked_add(1));
+            lanes.map(Some).ok_or_else(|| format!("{line:?} exchanges nothing"))
+        }
+        (None, Some(line)) => Err(format!("{line:?} exchanges nothing")),
+    }
+}
+
 /// Compiles the kernel of a source.
 ///
 /// # Errors
@@ -51,6 +74,7 @@ pub fn compile(source: &str) -> Compiled<Function> {
     let first_line = source[..start].matches('\n').count() + 1;
     let tokens = tokens(&source[start..], first_line)?;
     let mut parser = Parser::new(&tokens);
+    parser.kernel.subgroup = subgroup(&source[..start])?;
     let function = parser.function().map_err(|what| format!("line {}: {what}", parser.line()))?;
     rlx_kernel::verify::verify(&function.kernel).map_err(|e| e.to_string())?;
     Ok(function)
@@ -144,6 +168,7 @@ impl<'t> Parser<'t> {
             vars: Vec::new(),
             values: Vec::new(),
             workgroup: 0,
+            subgroup: None,
             body: Vec::new(),
         };
         let (constants, known, names) = (Vec::new(), HashMap::new(), HashMap::new());
