@@ -74,8 +74,7 @@ fn computes(adapter: &wgpu::Adapter) -> bool {
 pub(crate) fn subgroup(info: &wgpu::AdapterInfo, features: wgpu::Features) -> Option<u32> {
     let lanes = info.subgroup_min_size;
     let has = info.backend == wgpu::Backend::Vulkan && features.contains(wgpu::Features::SUBGROUP);
-    let is_processor = info.device_type == wgpu::DeviceType::Cpu;
-    (has && !is_processor && lanes == info.subgroup_max_size && SUBGROUPS.contains(&lanes)).then_some(lanes)
+    (has && lanes == info.subgroup_max_size && SUBGROUPS.contains(&lanes)).then_some(lanes)
 }
 
 fn rank(info: &wgpu::AdapterInfo) -> (u8, u8) {
@@ -147,5 +146,28 @@ mod tests {
         }
         let other = rlx_gpu::block_on(choose(Device::Cuda)).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::DeviceUnavailable);
+    }
+
+    #[test]
+    fn subgroups_are_those_of_one_size_on_vulkan() {
+        use wgpu::DeviceType::{Cpu, DiscreteGpu};
+        let of = |kind, backend, (least, most), features| {
+            let info = wgpu::AdapterInfo {
+                subgroup_min_size: least,
+                subgroup_max_size: most,
+                ..wgpu::AdapterInfo::new(kind, backend)
+            };
+            subgroup(&info, features)
+        };
+        let (vulkan, has) = (wgpu::Backend::Vulkan, wgpu::Features::SUBGROUP);
+        assert_eq!(of(DiscreteGpu, vulkan, (32, 32), has), Some(32));
+        assert_eq!(of(DiscreteGpu, vulkan, (64, 64), has), Some(64));
+        for lanes in [(32, 64), (4, 4), (128, 128)] {
+            assert_eq!(of(DiscreteGpu, vulkan, lanes, has), None, "{lanes:?}");
+        }
+        assert_eq!(of(DiscreteGpu, vulkan, (32, 32), wgpu::Features::empty()), None);
+        assert_eq!(of(DiscreteGpu, wgpu::Backend::Metal, (32, 32), has), None);
+        // Lavapipe's.
+        assert_eq!(of(Cpu, vulkan, (8, 8), has), Some(8));
     }
 }
