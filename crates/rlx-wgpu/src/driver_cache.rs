@@ -53,19 +53,19 @@ impl DriverCache {
 
     /// The SPIR-V of an own kernel's text: what is kept of it, or what is written now and kept. `None` where naga rejects the text, so that wgpu says why.
     #[cfg(not(any(target_vendor = "apple", target_family = "wasm")))]
-    pub(crate) fn spirv(&self, text: &str) -> Option<Vec<u32>> {
+    pub(crate) fn spirv(&self, text: &str, exchanges: bool) -> Option<Vec<u32>> {
         let name = spirv::file_name(text);
         if let Some(words) = self.kept.load(&name).and_then(|bytes| spirv::from_bytes(&bytes)) {
             return Some(words);
         }
-        let words = spirv::write(text).ok()?;
+        let words = spirv::write(text, exchanges).ok()?;
         self.kept.keep(&name, &spirv::to_bytes(&words));
         Some(words)
     }
 
     /// Where there is no Vulkan, nothing is written for it.
     #[cfg(any(target_vendor = "apple", target_family = "wasm"))]
-    pub(crate) fn spirv(&self, _: &str) -> Option<Vec<u32>> {
+    pub(crate) fn spirv(&self, _: &str, _: bool) -> Option<Vec<u32>> {
         None
     }
 }

@@ -36,6 +36,8 @@ struct Code<'c> {
     workgroup: u32,
     /// Whether it may be given to Vulkan as SPIR-V.
     passes: bool,
+    /// Whether it exchanges values within subgroups.
+    exchanges: bool,
     /// Whether its indices are bounded, and workgroup memory is cleared first.
     guarded: bool,
 }
@@ -71,7 +73,8 @@ impl Gpu {
         let buffers = buffers.iter().map(|b| b.access == Access::Read);
         let read_only: Vec<bool> = buffers.chain(fails.then_some(false)).collect();
         let passes = self.takes_spirv && !guarded && self.fits(source);
-        let code = Code { name, source: &text, read_only: &read_only, workgroup, passes, guarded };
+        let exchanges = matches!(source, Source::Kernel(kernel) if kernel.subgroup.is_some());
+        let code = Code { name, source: &text, read_only: &read_only, workgroup, passes, exchanges, guarded };
         match &self.driver_cache {
             Some(kept) => {
                 let name = format!("{hash}{}", if guarded { "-guarded" } else { "" });
@@ -185,7 +188,7 @@ impl Gpu {
             return (module, METAL_ENTRY);
         }
         let kept = self.driver_cache.as_ref().filter(|_| code.passes);
-        if let Some(words) = kept.and_then(|kept| kept.spirv(code.source)) {
+        if let Some(words) = kept.and_then(|kept| kept.spirv(code.source, code.exchanges)) {
             return (trusted::spirv(device, label, &words, ENTRY, code.workgroup), ENTRY);
         }
         let source = wgpu::ShaderSource::Wgsl(code.source.into());

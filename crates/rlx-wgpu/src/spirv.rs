@@ -7,7 +7,7 @@
 use naga::back::spv;
 use naga::front::wgsl::{Frontend, Options};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
 /// What kernels have beyond WebGPU's first version: numbers of 64 bits for processors, elements of 16 bits.
 const CAPABILITIES: Capabilities = Capabilities::SHADER_INT64.union(Capabilities::SHADER_INT16);
@@ -20,15 +20,17 @@ pub(crate) fn file_name(text: &str) -> String {
     format!("{}-spirv1", rlx_ir::hash::hash_of([text]))
 }
 
-/// The SPIR-V of an own kernel's text.
+/// The SPIR-V of an own kernel's text, which may exchange values within subgroups.
 ///
 /// # Errors
 /// What naga rejects.
-pub(crate) fn write(text: &str) -> Result<Vec<u32>, String> {
+pub(crate) fn write(text: &str, exchanges: bool) -> Result<Vec<u32>, String> {
+    let capabilities =
+        if exchanges { CAPABILITIES.union(Capabilities::SUBGROUP) } else { CAPABILITIES };
     let mut options = Options::new();
-    options.capabilities = CAPABILITIES;
+    options.capabilities = capabilities;
     let module = Frontend::new_with_options(options).parse(text).map_err(|e| e.emit_to_string(text))?;
-    let validated = Validator::new(ValidationFlags::all(), CAPABILITIES).validate(&module);
+    let validated = validator(capabilities).validate(&module);
     let info = validated.map_err(|e| e.emit_to_string(text))?;
     let unchecked = BoundsCheckPolicy::Unchecked;
     let policies = BoundsCheckPolicies {
@@ -38,8 +40,8 @@ pub(crate) fn write(text: &str) -> Result<Vec<u32>, String> {
         binding_array: unchecked,
     };
     let options = spv::Options {
-        // The first version, which every Vulkan takes; kernels need nothing of later ones.
-        lang_version: (1, 0),
+        // The first version, which every Vulkan takes; exchanges need 1.3, which Vulkan 1.1 takes, and wgpu offers subgroups from that on.
+        lang_version: if exchanges { (1, 3) } else { (1, 0) },
         flags: spv::WriterFlags::empty(),
         bounds_check_policies: policies,
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
@@ -50,6 +52,12 @@ pub(crate) fn write(text: &str) -> Result<Vec<u32>, String> {
         ..Default::default()
     };
     spv::write_vec(&module, &info, &options, None).map_err(|e| e.to_string())
+}
+
+fn validator(capabilities: Capabilities) -> Validator {
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    validator
 }
 
 /// Words as a file has them.
@@ -83,9 +91,9 @@ var<workgroup> s: array<u32, 64>;
 
     #[test]
     fn texts_become_spirv_without_checks_and_come_back_from_bytes() {
-        let words = write(TEXT).unwrap();
+        let words = write(TEXT, false).unwrap();
         assert_eq!(words[..2], [MAGIC, 0x0001_0000], "the first version");
-        assert_eq!(write(TEXT).unwrap(), words, "the same text, the same words");
+        assert_eq!(write(TEXT, false).unwrap(), words, "the same text, the same words");
         let bytes = to_bytes(&words);
         assert_eq!(from_bytes(&bytes).as_ref(), Some(&words));
         assert!(from_bytes(&bytes[..bytes.len() - 1]).is_none() && from_bytes(&[0; 8]).is_none());
@@ -99,7 +107,17 @@ var<workgroup> s: array<u32, 64>;
         let compared = ops.iter().filter(|op| COMPARISONS.contains(op)).count();
         assert_eq!((count(&ops, LESS_THAN), compared, count(&ops, SELECT)), (1, 1, 0));
         assert_ne!(file_name(TEXT), file_name(&TEXT.replace("63u", "62u")), "another text, another file");
-        assert!(write("fn main() { let x: i32 = 1.5f; }").unwrap_err().contains("x"));
+        assert!(write("fn main() { let x: i32 = 1.5f; }", false).unwrap_err().contains("x"));
+    }
+
+    #[test]
+    fn exchanges_within_subgroups_need_a_later_version() {
+        let text = TEXT.replace("u16(s[63u - local])", "u16(subgroupShuffleXor(s[local], 1u))");
+        assert!(write(&text, false).is_err());
+        let words = write(&text, true).unwrap();
+        assert_eq!(words[..2], [MAGIC, 0x0001_0300], "version 1.3");
+        const SHUFFLE_XOR: u32 = 346;
+        assert_eq!(instructions(&words).filter(|&op| op == SHUFFLE_XOR).count(), 1);
     }
 
     /// The numbers of the instructions of a module.

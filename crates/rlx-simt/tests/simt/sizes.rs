@@ -65,7 +65,7 @@ fn sizes_are_constants_where_tuned() {
         for (at, graph) in graphs(40).iter().enumerate().take(some) {
             let lir = module(graph, &backend, &strict());
             let key = key(&lir, &backend);
-            let at =
+            let sizes =
                 key.variants.iter().position(|name| name.ends_with(SIZES)).expect("one with constant sizes");
             assert!(
                 sizes > 0 && (0..key.variants.len()).all(|variant| key.has_usual_bits(variant)),
