@@ -24,6 +24,7 @@ pub(crate) struct Known {
 /// Writes a kernel again. Uniforms that are known are no longer among its uniforms.
 pub(crate) fn rewrite(kernel: &Kernel, known: &Known) -> Kernel {
     let mut b = Builder::new(kernel.name.clone(), kernel.workgroup);
+    b.set_subgroup(kernel.subgroup);
     for decl in &kernel.buffers {
         b.buffer(decl.name.clone(), decl.dtype, decl.access);
     }

@@ -25,8 +25,7 @@ pub(crate) fn file_name(text: &str) -> String {
 /// # Errors
 /// What naga rejects.
 pub(crate) fn write(text: &str, exchanges: bool) -> Result<Vec<u32>, String> {
-    let capabilities =
-        if exchanges { CAPABILITIES.union(Capabilities::SUBGROUP) } else { CAPABILITIES };
+    let capabilities = if exchanges { CAPABILITIES.union(Capabilities::SUBGROUP) } else { CAPABILITIES };
     let mut options = Options::new();
     options.capabilities = capabilities;
     let module = Frontend::new_with_options(options).parse(text).map_err(|e| e.emit_to_string(text))?;

@@ -178,15 +178,16 @@ fn constants_make_no_kernel_longer() {
             for node in graph.nodes() {
                 let Ok(step) = StepDesc::of_node(node, &graph) else { continue };
                 let Ok(variants) = schedule::variants(&step, false) else { continue };
-                for launch in
-                    variants.into_iter().flat_map(|v| schedule::schedule(&step, v).unwrap_or_default())
-                {
+                let subgroup = (seed % 2 == 1).then_some(32);
+                let launches = |v| schedule::schedule(&step, v, subgroup).unwrap_or_default();
+                for launch in variants.into_iter().flat_map(launches) {
                     let number = |u: &UniformArg| match u {
                         UniformArg::Extent(e) => e.as_const().map(|n| n as i32),
                         UniformArg::Base { .. } => None,
                     };
                     let uniforms = launch.uniforms.iter().map(number).collect();
                     let written = rewrite(&launch.kernel, &Known { uniforms, ..Known::default() });
+                    assert_eq!(written.subgroup, launch.kernel.subgroup, "{written}");
                     verify(&written).unwrap_or_else(|e| panic!("{kind} seed {seed}: {e}\n{written}"));
                     let [before, after] = [&*launch.kernel, &written].map(|k| count(k, is_no_constant));
                     assert!(

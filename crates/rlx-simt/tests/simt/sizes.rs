@@ -39,8 +39,8 @@ fn graphs(rows: usize) -> Vec<Graph> {
 }
 
 fn key(lir: &LirModule, backend: &SimtBackend) -> TuningKey {
-    let keys = lir.steps.iter().filter_map(|step| backend.tuning_key(lir, step, &strict()).unwrap());
-    keys.last().expect("a step with several variants")
+    let mut keys = lir.steps.iter().filter_map(|step| backend.tuning_key(lir, step, &strict()).unwrap());
+    keys.next_back().expect("a step with several variants")
 }
 
 /// By what a tuning says, and what else is found.
@@ -82,8 +82,7 @@ fn sizes_are_constants_where_tuned() {
             let (found, code) = results((graph, &lir), &backend, &tuned, &key.variants[sizes]);
             assert!(found == usual, "{}", key.variants[sizes]);
             assert_ne!(code, usual_code, "another kernel");
-            let stored =
-                CompileCache { code: code.clone(), tuning: tuning.clone(), ..CompileCache::default() };
+            let stored = CompileCache { code: code.clone(), tuning };
             let (found, again) = results((graph, &lir), &backend, &stored, "what was stored");
             assert!(found == usual && again == code);
             if at > 0 && !everything() {
