@@ -17,6 +17,8 @@ use rlx_backend::CodePart;
 use rlx_backend::seal::Seal;
 use rlx_ir::clock::Instant;
 use rlx_ir::hash::hash_of;
+use rlx_ir::lir::StepKind;
+use rlx_ir::text::write_attrs_key;
 use rlx_ir::{LirModule, Result};
 use rlx_kernel::Launches;
 
@@ -130,7 +132,17 @@ struct Context {
 
 impl Context {
     fn of<G: GpuApi>(gpu: &G, module: &LirModule) -> Self {
-        Context { machine: gpu.machine(), module: module.to_string() }
+        let mut of = Context { machine: gpu.machine(), module: module.to_string() };
+        // What a step's line does not say: its op's attributes.
+        let mut attrs = String::new();
+        for step in module.init.iter().chain(&module.steps) {
+            if let StepKind::Op(op) = &step.kind {
+                write_attrs_key(op, &mut attrs);
+                of.module.push('\n');
+                of.module.push_str(&attrs);
+            }
+        }
+        of
     }
 
     fn of_part<'c>(&'c self, part: &'c str) -> [&'c str; 4] {

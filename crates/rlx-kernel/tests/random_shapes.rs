@@ -282,7 +282,7 @@ fn matmuls_in_tiles_agree() {
     });
     let tiled = taken.iter().filter(|(name, _)| name.starts_with("tile"));
     let kinds: BTreeSet<&str> = tiled.clone().map(|(name, _)| name.trim_end_matches(".sizes")).collect();
-    assert!(kinds.len() == 9 && tiled.map(|(_, n)| n).sum::<usize>() >= 250, "{taken:?}");
+    assert!(kinds.len() == 9 && tiled.map(|(_, n)| n).sum::<u32>() >= 250, "{taken:?}");
 }
 
 /// A scatter of so many updates, each of one element, into nine.
