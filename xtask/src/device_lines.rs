@@ -32,8 +32,8 @@ const DEVICES: &[Device] = &[
     },
     Device {
         package: "rlx-wgpu",
-        // What is missing and how to get it; kernels' languages, and texts to pipelines.
-        besides: &["adapter.rs", "language.rs", "pipeline.rs", "trusted.rs", "driver_cache.rs"],
+        // What is missing and how to get it; kernels' languages, texts to SPIR-V, and both to pipelines.
+        besides: &["adapter.rs", "language.rs", "spirv.rs", "pipeline.rs", "trusted.rs", "driver_cache.rs"],
     },
 ];
 

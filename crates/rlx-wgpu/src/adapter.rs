@@ -1,6 +1,7 @@
 //! Which adapter serves a device, and what to say when there is none.
 
 use rlx_driver::Device;
+use rlx_gpu::{Lowered, which};
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::ir::SUBGROUPS;
 
@@ -67,6 +68,23 @@ fn computes(adapter: &wgpu::Adapter) -> bool {
     let flags = adapter.get_downlevel_capabilities().flags;
     flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
         && adapter.limits().max_storage_buffers_per_shader_stage >= 4
+}
+
+/// The limits that a device is opened with: an adapter's, lowered. They are asked for as they are used, so that wgpu rejects what is beyond them.
+pub(crate) fn limits(adapter: &wgpu::Adapter, lowered: &Lowered) -> wgpu::Limits {
+    let mut limits = adapter.limits();
+    let most = lowered.max_binding_bytes;
+    limits.max_storage_buffer_binding_size = which::lower(limits.max_storage_buffer_binding_size, most);
+    let most = lowered.max_storage_buffers;
+    limits.max_storage_buffers_per_shader_stage =
+        which::lower(limits.max_storage_buffers_per_shader_stage, most);
+    for limit in [&mut limits.max_compute_invocations_per_workgroup, &mut limits.max_compute_workgroup_size_x]
+    {
+        *limit = which::lower(*limit, lowered.max_workgroup);
+    }
+    let most = lowered.max_shared_bytes;
+    limits.max_compute_workgroup_storage_size = which::lower(limits.max_compute_workgroup_storage_size, most);
+    limits
 }
 
 /// The size of an adapter's subgroups, where all have the same and kernels exchange values within them. Of Vulkan alone: a page would need another text, Metal's

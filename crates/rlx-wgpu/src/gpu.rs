@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use rlx_driver::Device;
-use rlx_gpu::{GpuApi, Health, MatrixUnits, Shared, Which, out_of_memory, which};
+use rlx_gpu::{GpuApi, Health, MatrixUnits, Shared, Which, out_of_memory};
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::adapter;
@@ -53,21 +53,7 @@ impl Gpu {
     pub(crate) async fn opened_by(which: &Which<()>) -> Result<Gpu> {
         let (name, lowered) = (which.device, which.limits);
         let adapter = adapter::choose(name).await?;
-        // Asked for as they are used, so that wgpu rejects what is beyond them.
-        let mut limits = adapter.limits();
-        let most = lowered.max_binding_bytes;
-        limits.max_storage_buffer_binding_size = which::lower(limits.max_storage_buffer_binding_size, most);
-        let most = lowered.max_storage_buffers;
-        limits.max_storage_buffers_per_shader_stage =
-            which::lower(limits.max_storage_buffers_per_shader_stage, most);
-        for limit in
-            [&mut limits.max_compute_invocations_per_workgroup, &mut limits.max_compute_workgroup_size_x]
-        {
-            *limit = which::lower(*limit, lowered.max_workgroup);
-        }
-        let most = lowered.max_shared_bytes;
-        limits.max_compute_workgroup_storage_size =
-            which::lower(limits.max_compute_workgroup_storage_size, most);
+        let limits = adapter::limits(&adapter, &lowered);
         let info = adapter.get_info();
         let offers_matrices =
             matrices::offers(&info, adapter.features(), &adapter.cooperative_matrix_properties());
