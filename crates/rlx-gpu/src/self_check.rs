@@ -55,7 +55,7 @@ enum Found {
 const ATTEMPTS: usize = 2;
 
 /// The classes of kernels that exchange values within subgroups.
-const WITH_EXCHANGES: [Class; 2] = [Class::Reduce, Class::Rows];
+const WITH_EXCHANGES: [Class; 3] = [Class::Reduce, Class::ArgReduce, Class::Rows];
 
 /// A device, as its kernels are made, to be tried.
 pub(crate) struct OnDevice<G: GpuApi> {

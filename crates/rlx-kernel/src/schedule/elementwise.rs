@@ -7,7 +7,7 @@ use rlx_ir::op::{Activation, BinaryOp, CmpOp, Predicate};
 use rlx_ir::ops::attr::NamedVariant;
 use rlx_ir::{DType, DTypeClass, Op};
 
-use super::{Scheduled, reject};
+use super::{Scheduled, reject, small_floats};
 use crate::build::Builder;
 use crate::ir::{BinOp, Cmp, Const, MathFn, Ty, UnOp, Value};
 
@@ -26,8 +26,11 @@ pub fn computes(dtype: DType) -> bool {
 /// # Errors
 /// An op or element type without instructions.
 pub fn apply(b: &mut Builder, op: &Op, args: &[Value], from: DType, to: DType) -> Scheduled<Value> {
+    // Of 8 bits there are casts alone; one from f64 would round twice.
+    let casts = matches!(op, Op::Cast { .. }) && from != DType::F64;
+    let is_cast = |dtype| casts && small_floats::is_small(dtype);
     for dtype in [from, to] {
-        if !computes(dtype) {
+        if !computes(dtype) && !is_cast(dtype) {
             return reject(format!("{} of {dtype}", op.kind()));
         }
     }
@@ -67,6 +70,14 @@ pub(crate) fn narrowed(b: &mut Builder, v: Value, dtype: DType) -> Value {
 
 /// A value as an element of another type.
 pub(crate) fn cast(b: &mut Builder, x: Value, from: DType, to: DType) -> Value {
+    if small_floats::is_small(from) {
+        let wide = small_floats::widened(b, x, from);
+        return cast(b, wide, DType::F32, to);
+    }
+    if small_floats::is_small(to) {
+        let wide = cast(b, x, from, DType::F32);
+        return small_floats::nearest(b, wide, to);
+    }
     let ty = Ty::of(to);
     if from.is_float() && to.is_int() && to.bits() < 32 {
         // Saturating, not wrapping.

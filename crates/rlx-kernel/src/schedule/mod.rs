@@ -52,6 +52,7 @@ pub mod rows;
 pub mod scan;
 pub mod scatter;
 mod scatter_many;
+mod small_floats;
 mod sorting;
 mod top_k;
 pub mod variant;
