@@ -123,7 +123,7 @@ mod tests {
         for (x, bits) in [(0, 0), (1, 0x3c00), (-1, 0xbc00), (3, 0x4200), (-4, 0xc400), (1055, 0x641f)] {
             assert_eq!(half_of_small(x), bits, "{x}");
         }
-        for arch in [Arch::Sm80, Arch::Coop16] {
+        for arch in [Arch::Sm80, Arch::Apple7, Arch::Coop16] {
             for trial in Trial::all(arch) {
                 let (program, want) = (trial.program().unwrap(), trial.result());
                 let [left, right] = trial.operands();

@@ -50,7 +50,7 @@ impl GpuApi for Gpu {
     /// matrices within workgroup memory, so where there are some, only this user's own are taken.
     fn stores(&self) -> Stores {
         match self.language {
-            Language::Wgsl if self.offers_matrices => Stores::Sealed,
+            Language::Wgsl if self.matrices.is_some() => Stores::Sealed,
             Language::Wgsl => Stores::Guarded,
             Language::Msl => Stores::Nothing,
         }
@@ -66,14 +66,11 @@ impl GpuApi for Gpu {
 
     fn machine(&self) -> String {
         let wgpu::AdapterInfo { name, backend, driver_info, .. } = &self.info;
-        match backend {
-            wgpu::Backend::Metal => format!("{name} ({backend}, {driver_info}, {})", self.language.name()),
-            // Products on matrices have bits of their own.
-            _ => match self.matrix_units() {
-                Some(units) => format!("{name} ({backend}, {driver_info}, {})", units.arch.name()),
-                None => format!("{name} ({backend}, {driver_info})"),
-            },
-        }
+        let language = (*backend == wgpu::Backend::Metal).then(|| self.language.name());
+        // Products on matrices have bits of their own.
+        let units = self.matrix_units().map(|units| units.arch.name());
+        let more: String = [language, units].into_iter().flatten().map(|of| format!(", {of}")).collect();
+        format!("{name} ({backend}, {driver_info}{more})")
     }
 
     fn target(which: &Which<()>, opened: Option<&Gpu>) -> KernelTarget {

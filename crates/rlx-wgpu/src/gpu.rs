@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use rlx_driver::Device;
 use rlx_gpu::{GpuApi, Health, MatrixUnits, Shared, Which, out_of_memory};
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_tile::Arch;
 
 use crate::adapter;
 use crate::driver_cache::DriverCache;
@@ -30,8 +31,8 @@ pub struct Gpu {
     pub(crate) language: Language,
     /// Invocations of a subgroup, where kernels exchange values within them.
     pub(crate) subgroup: Option<u32>,
-    /// Whether the adapter has the cooperative matrices that programs use, and the device was opened with them.
-    pub(crate) offers_matrices: bool,
+    /// The matrix units that the adapter offers, and the device was opened with.
+    pub(crate) matrices: Option<Arch>,
     /// Those units, once they were tried.
     pub(crate) units: OnceLock<Option<MatrixUnits>>,
 }
@@ -55,17 +56,17 @@ impl Gpu {
         let adapter = adapter::choose(name).await?;
         let limits = adapter::limits(&adapter, &lowered);
         let info = adapter.get_info();
-        let offers_matrices =
-            matrices::offers(&info, adapter.features(), &adapter.cooperative_matrix_properties());
+        let matrices = matrices::offered(&info, adapter.features(), &adapter.cooperative_matrix_properties());
         let wanted = WANTED.union(language::wanted(info.backend, info.device_type));
-        let wanted = if offers_matrices { wanted.union(matrices::FEATURES) } else { wanted };
+        let cooperative = matrices == Some(Arch::Coop16);
+        let wanted = if cooperative { wanted.union(matrices::FEATURES) } else { wanted };
         let subgroup = adapter::subgroup(&info, adapter.features()).filter(|_| !lowered.no_subgroups);
         let wanted = if subgroup.is_some() { wanted.union(wgpu::Features::SUBGROUP) } else { wanted };
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
             required_features: adapter.features() & wanted,
-            experimental_features: match offers_matrices {
+            experimental_features: match cooperative {
                 true => trusted::experimental(),
                 false => wgpu::ExperimentalFeatures::disabled(),
             },
@@ -101,7 +102,7 @@ impl Gpu {
             takes_spirv,
             language,
             subgroup,
-            offers_matrices,
+            matrices,
             units,
         };
         Ok(Gpu { language: gpu.accepted(), ..gpu })

@@ -1,9 +1,9 @@
-//! Cooperative matrices, on which f16 is multiplied: which adapters offer those that tile programs use ([`Arch::Coop16`]), and whether the driver multiplies
-//! them right.
+//! Matrix units: which adapters offer those that tile programs use, Vulkan's cooperative matrices ([`Arch::Coop16`]) or Metal's ([`Arch::Apple7`]), and whether the
+//! driver multiplies right.
 //!
-//! An adapter offers them where it lists 16 × 16 × 16 of f16 with sums of f32, and all its subgroups have 32 lanes: a program's workgroup is so many of them, and
-//! wgpu cannot ask a driver for one of several sizes. What naga writes of programs has not run on every driver, so a few products are compared first;
-//! where they are wrong, f16 is multiplied as on devices without matrices.
+//! On Vulkan an adapter offers them where it lists 16 × 16 × 16 of f16 with sums of f32, and all its subgroups have 32 lanes: a program's workgroup is so many of them, and
+//! wgpu cannot ask a driver for one of several sizes. On Metal, 8 × 8 × 8 are listed from GPU family 7 on, and programs are in Metal's own language. Programs have not run
+//! on every driver, so a few products are compared first; where they are wrong, matrices are multiplied as on devices without units.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use rlx_ir::Result;
 use rlx_tile::{Arch, Program};
 
 use crate::gpu::Gpu;
+use crate::language::Language;
 use crate::memory::{Range, Readback};
 
 /// What programs on cooperative matrices need besides.
@@ -20,27 +21,31 @@ pub(crate) const FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERA
     .union(wgpu::Features::SHADER_F16)
     .union(wgpu::Features::SUBGROUP);
 
-/// Whether programs run on an adapter with these features and matrices.
-pub(crate) fn offers(
+/// The units whose programs run on an adapter with these features and matrices.
+pub(crate) fn offered(
     info: &wgpu::AdapterInfo,
     features: wgpu::Features,
     matrices: &[wgpu::CooperativeMatrixProperties],
-) -> bool {
+) -> Option<Arch> {
     let lanes = Arch::Coop16.lanes();
     let sized = info.subgroup_min_size == lanes && info.subgroup_max_size == lanes;
-    let of = |m: &wgpu::CooperativeMatrixProperties| {
-        (m.m_size, m.n_size, m.k_size) == (16, 16, 16)
+    let of = |m: &wgpu::CooperativeMatrixProperties, size: u32| {
+        (m.m_size, m.n_size, m.k_size) == (size, size, size)
             && m.ab_type == wgpu::CooperativeScalarType::F16
             && m.cr_type == wgpu::CooperativeScalarType::F32
             && !m.saturating_accumulation
     };
-    let listed = match info.backend {
-        wgpu::Backend::Vulkan => matrices.iter().any(of),
+    let lists = |size| matrices.iter().any(|m| of(m, size));
+    let (arch, has) = match info.backend {
+        wgpu::Backend::Vulkan => (Arch::Coop16, sized && lists(16) && features.contains(FEATURES)),
         // What does nothing lists nothing, and runs everything.
-        wgpu::Backend::Noop => true,
-        _ => false,
+        wgpu::Backend::Noop => (Arch::Coop16, sized && features.contains(FEATURES)),
+        wgpu::Backend::Metal => {
+            (Arch::Apple7, lists(8) && features.contains(wgpu::Features::PASSTHROUGH_SHADERS))
+        }
+        _ => return None,
     };
-    sized && listed && features.contains(FEATURES)
+    has.then_some(arch)
 }
 
 /// What is wrong with a back end whose trials were found right or not.
@@ -57,24 +62,18 @@ fn fault(right: &Result<bool>, backend: wgpu::Backend) -> Option<String> {
 impl Gpu {
     /// Matrix units that multiply right, where the adapter offers some.
     pub(crate) fn tried_units(&self) -> Option<MatrixUnits> {
-        if !self.offers_matrices {
-            return None;
-        }
-        let units = MatrixUnits {
-            arch: Arch::Coop16,
-            dynamic_bytes: 0,
-            compute_units: None,
-            aside: Classes::default(),
-        };
-        let Some(why) = fault(&self.multiplies(), self.info.backend) else { return Some(units) };
-        tracing::warn!(device = %self.name(), adapter = %self.info.name, %why, "cooperative matrices are put aside: f16 is multiplied without them");
+        let wgsl = self.language == Language::Wgsl;
+        let arch = self.matrices.filter(|&arch| (arch == Arch::Coop16) == wgsl)?;
+        let units = MatrixUnits { arch, dynamic_bytes: 0, compute_units: None, aside: Classes::default() };
+        let Some(why) = fault(&self.multiplies(arch), self.info.backend) else { return Some(units) };
+        tracing::warn!(device = %self.name(), adapter = %self.info.name, %why, "matrix units are put aside: kernels multiply without them");
         None
     }
 
     /// Whether every tiling that the device has room for gives what it should.
-    fn multiplies(&self) -> Result<bool> {
+    fn multiplies(&self, arch: Arch) -> Result<bool> {
         let mut right = true;
-        for trial in Trial::all(Arch::Coop16) {
+        for trial in Trial::all(arch) {
             let program = trial.program()?;
             let room = u64::from(self.limits.max_compute_workgroup_storage_size);
             let most = self.limits.max_compute_invocations_per_workgroup;
@@ -148,7 +147,9 @@ mod tests {
             saturating_accumulation: false,
         };
         let right = [of((16, 8, 16), F16, F32), of((16, 16, 16), F16, F32)];
-        assert!(offers(&adapter(Vulkan, (32, 32)), FEATURES, &right));
+        let offers =
+            |info: &wgpu::AdapterInfo, features, matrices: &[_]| offered(info, features, matrices).is_some();
+        assert_eq!(offered(&adapter(Vulkan, (32, 32)), FEATURES, &right), Some(Arch::Coop16));
         // Other matrices, subgroups of other or several sizes, a feature less, another back end.
         for other in [of((8, 8, 8), F16, F32), of((16, 16, 16), F16, F16), of((16, 16, 16), F32, F32)] {
             assert!(!offers(&adapter(Vulkan, (32, 32)), FEATURES, &[other]));
@@ -162,6 +163,12 @@ mod tests {
         }
         assert!(!offers(&adapter(Metal, (32, 32)), FEATURES, &right));
         assert!(!offers(&adapter(Vulkan, (32, 32)), FEATURES, &[]));
+        // Metal has its own, in its own language; wgpu is asked for no feature of theirs.
+        let apple = [of((8, 8, 8), F32, F32), of((8, 8, 8), F16, F32)];
+        let metal = adapter(Metal, (4, 64));
+        assert_eq!(offered(&metal, F::PASSTHROUGH_SHADERS, &apple), Some(Arch::Apple7));
+        assert!(!offers(&metal, FEATURES, &apple) && !offers(&metal, F::PASSTHROUGH_SHADERS, &apple[..1]));
+        assert!(!offers(&metal, F::PASSTHROUGH_SHADERS, &[]));
     }
 
     #[test]

@@ -60,8 +60,9 @@ impl Gpu {
             Source::Kernel(kernel) => {
                 (self.source(kernel, guarded)?, &kernel.buffers, kernel.workgroup, kernel.can_fail())
             }
-            Source::Tiles(program) if self.offers_matrices && !guarded => {
-                (rlx_tile::render::source(program, ENTRY)?, &program.buffers, program.workgroup(), false)
+            Source::Tiles(program) if self.matrices.is_some() && !guarded => {
+                let entry = if self.language == Language::Msl { METAL_ENTRY } else { ENTRY };
+                (rlx_tile::render::source(program, entry)?, &program.buffers, program.workgroup(), false)
             }
             Source::Tiles(_) => {
                 let message = "a tile program for a device without matrix units, or from a file";
