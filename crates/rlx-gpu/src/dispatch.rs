@@ -100,6 +100,8 @@ struct Choice {
     parts: Vec<(Ex, Option<u32>, Ex)>,
     /// Rows, and the most that it is for, of each kernel for few rows.
     few: Vec<(Ex, i64)>,
+    /// Whether what does all of the step and what does it in parts do some rows each.
+    in_waves: bool,
     /// Dispatches from this number on are those of every run.
     always: usize,
 }
@@ -118,7 +120,7 @@ impl Choice {
         let few = tiles.few.iter().map(|(_, of)| (table.add(of.rows), of.most_rows)).collect();
         let of_whole = 1 + usize::from(tiles.lists.is_some());
         let always = kernels + of_whole * tiles.whole.len() + 2 * tiles.parts.len() + tiles.few.len();
-        Choice { kernels, whole, of_whole, parts, few, always }
+        Choice { kernels, whole, of_whole, parts, few, in_waves: tiles.in_waves, always }
     }
 
     /// The dispatches of which those of every run are no part that do the step for these values.
@@ -127,6 +129,9 @@ impl Choice {
         let (first_part, first_few) = (self.kernels + whole, self.kernels + whole + 2 * self.parts.len());
         if let Some(at) = self.few.iter().position(|&(rows, most)| few_rows::takes(values.get(rows), most)) {
             return first_few + at..first_few + at + 1;
+        }
+        if self.in_waves {
+            return self.kernels..first_few;
         }
         let takes = |&(rows, most, count): &_| tiles::takes_parts(values.get(rows), most, values.get(count));
         let in_parts = self.parts.iter().position(takes);

@@ -16,6 +16,7 @@
 //! | [`tiles`] | matmuls on matrix units, by tile programs |
 //! | [`classes`], `self_check` | classes of kernels, and how a device is tried for each before it is used |
 //! | [`few_rows`] | which sums are divided where other bits are allowed: matmuls of few rows, long sums of small results |
+//! | `waves` | matmuls whose tiles do not come out even |
 //! | `own` | what a device has for steps besides kernels |
 //! | `variants` | by what a step may be done, and what a tuning chose |
 //! | `target` | the device as the compiler sees it |
@@ -58,6 +59,7 @@ pub mod tiles;
 mod timing;
 pub mod trial;
 mod variants;
+mod waves;
 pub mod which;
 
 pub use api::{

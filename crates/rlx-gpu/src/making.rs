@@ -16,12 +16,13 @@ use rlx_ir::{Error, Result};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::stored::{Asked, By};
 use rlx_kernel::{KernelTarget, Launch, Launches, few_rows_of};
-use rlx_tile::schedule::Division;
+use rlx_tile::schedule::{Division, WavesLaunch};
 
 use crate::few_rows;
 use crate::own::Own;
 use crate::tiles::TileLaunches;
 use crate::variants::{self, Choice, Means, Offer, Variant};
+use crate::waves::Waves;
 
 /// The kernels and tile programs of a module.
 ///
@@ -126,15 +127,30 @@ impl Making<'_> {
         let division = self.own.fast.division.filter(|_| !init);
         let (tuned, division) = match choice.variant {
             Variant::Parts { units } => (None, division.map(|division| Division { units, ..division })),
-            Variant::Tiling(at) => (Some(at), division.filter(|_| !choice.alone)),
+            Variant::Tiling(at) | Variant::Waves { tiling: at } => {
+                (Some(at), division.filter(|_| !choice.alone))
+            }
             Variant::Kernels(_) | Variant::Unmeasured => (None, division),
         };
         let (at, means) = (self.tiles.count(init), (self.own.matrix_units, self.target));
-        let taken = self.tiles.take(desc, init, means, tuned, (division.as_ref(), few));
+        let taken = match self.waves(choice.variant, desc).filter(|_| !init) {
+            Some(waves) => {
+                self.tiles.take_waves(waves);
+                true
+            }
+            None => self.tiles.take(desc, init, means, tuned, (division.as_ref(), few)),
+        };
         if choice.alone {
             self.tiles.without_library(init);
         }
         Ok(Made::Tiles { at, taken })
+    }
+
+    /// The step in waves, where that was tuned.
+    fn waves(&self, variant: Variant, desc: &StepDesc) -> Option<WavesLaunch> {
+        let Variant::Waves { tiling } = variant else { return None };
+        let (units, division) = self.own.matrix_units.zip(self.own.fast.division)?;
+        Waves { units, target: self.target, division }.of(desc, tiling)
     }
 
     /// What was tuned for a step of the run.

@@ -34,8 +34,8 @@ use rlx_ir::{DType, Extent, Graph, Node, Op};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{DeviceLimits, FewRows, Kernel, KernelHash, KernelTarget};
 use rlx_tile::schedule::{
-    Division, Listed, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, convolves, multiplies,
-    step_in_parts,
+    Division, Listed, PartLaunch, PartsLaunch, StepLaunch, StepPrograms, Tiling, WavesLaunch, convolves,
+    multiplies, step_in_parts,
 };
 use rlx_tile::{Arch, Program};
 
@@ -94,6 +94,8 @@ pub struct StepTiles {
     pub checks: Vec<(usize, PartLaunch<Kernel>)>,
     /// Whether it was tuned to be done by the device's own code, where the vendor's library would do it.
     pub without_library: bool,
+    /// Whether the one of `whole` does some of the rows, and the one of `parts` the others ([`WavesLaunch`]).
+    pub in_waves: bool,
 }
 
 impl StepTiles {
@@ -183,10 +185,17 @@ impl TileLaunches {
         let lists = self.lists(&launches);
         let whole = launches.into_iter().filter(|_| !always).map(|launch| self.distinct(launch)).collect();
         let few = few.into_iter().map(|of| self.few(of)).collect();
-        let tiles = StepTiles { whole, lists, parts, few, checks, without_library: false };
+        let tiles = StepTiles { whole, lists, parts, few, checks, ..StepTiles::default() };
         let taken = tiles.has_programs();
         self.add(init, tiles);
         taken
+    }
+
+    /// The next step of the run is done in waves.
+    pub(crate) fn take_waves(&mut self, WavesLaunch { whole, rest, .. }: WavesLaunch) {
+        let parts = self.parts(vec![rest]);
+        let whole = vec![self.distinct(whole)];
+        self.add(false, StepTiles { whole, parts, in_waves: true, ..StepTiles::default() });
     }
 
     /// The vendor's library does not do the last step that was taken.
@@ -354,7 +363,11 @@ pub fn is_attention(op: &Op) -> bool {
 }
 
 /// The dispatches of a step by each tiling that the device runs, the one to take unmeasured first; none where it has kernels.
-fn launches(desc: &StepDesc, units: MatrixUnits, limits: &DeviceLimits) -> impl Iterator<Item = StepLaunch> {
+pub(crate) fn launches(
+    desc: &StepDesc,
+    units: MatrixUnits,
+    limits: &DeviceLimits,
+) -> impl Iterator<Item = StepLaunch> {
     let runs = Runs::of(desc, units, limits);
     runs.into_iter()
         .flat_map(|(runs, tilings)| tilings.into_iter().filter_map(move |tiling| runs.launch(&tiling)))

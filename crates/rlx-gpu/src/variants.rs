@@ -2,7 +2,7 @@
 //!
 //! Under strict numerics they are the tilings of its tile program, or else those of its kernels, all of one [`BitClass`]. Under
 //! [`Numerics::Fast`](rlx_opt::Numerics::Fast) there are classes besides: where the vendor's library, or a kernel for few rows, does the step unmeasured, the device's own programs; where its sum
-//! is divided, other numbers of parts, and one.
+//! is divided, other numbers of parts, and one; where it is not, parts for the rows that whole rounds of tiles leave.
 //!
 //! ```text
 //! [5, 1200] f16 · [1200, 72] f16 on sm_80, fast numerics      tiles.sm_80.16x64x32.1x2.s4.parts18                 what is taken unmeasured
@@ -18,12 +18,16 @@ use rlx_ir::Result;
 use rlx_ir::lir::{LirModule, Step};
 use rlx_kernel::schedule::StepDesc;
 use rlx_kernel::{KernelTarget, few_rows_of, step_variants};
-use rlx_tile::schedule::Division;
+use rlx_tile::schedule::{Division, WavesLaunch};
 
 use crate::blas::Taken;
 use crate::few_rows;
 use crate::own::Own;
 use crate::tiles::{self, MatrixUnits};
+use crate::waves::Waves;
+
+/// The most variants of a step in waves.
+const MOST_WAVES: usize = 2;
 
 /// By what a step is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -37,6 +41,8 @@ pub(crate) enum Variant {
     Tiling(usize),
     /// A tile program in as many parts as occupy so many compute units.
     Parts { units: u32 },
+    /// The tiling of this number for as many rows as fill the device a number of times, and parts for the others.
+    Waves { tiling: usize },
 }
 
 /// What a tuning says of a step.
@@ -102,14 +108,16 @@ impl Means<'_> {
         };
         let Some(name) = before_all else {
             return match tiles {
-                Some(tiles) => Ok(tiles.usual().chain(tiles.other_divisions()).collect()),
+                Some(tiles) => {
+                    Ok(tiles.usual().chain(tiles.other_divisions()).chain(tiles.waves()).collect())
+                }
                 None => self.kernels(step, lir, false),
             };
         };
         let class = BitClass::new(&name);
         let first = Offer::new(Choice::default(), name, &class, Some(0));
         let own = match tiles {
-            Some(tiles) => tiles.parts(tiles.division).chain(tiles.whole()).collect(),
+            Some(tiles) => tiles.parts(tiles.division).chain(tiles.whole()).chain(tiles.waves()).collect(),
             None => self.kernels(step, lir, true)?,
         };
         Ok([first].into_iter().chain(own).collect())
@@ -182,6 +190,21 @@ impl<'s> TileOffers<'s> {
             Some(Offer::new(choice, divided.name, &BitClass::new(&class), Some(0)))
         };
         division.and_then(offer).into_iter()
+    }
+
+    /// Where no sum is divided: in waves, by the first tilings that do not come out even.
+    fn waves(&self) -> Vec<Offer> {
+        let (units, target) = self.means;
+        let Some(division) = self.division.filter(|_| self.parts(self.division).next().is_none()) else {
+            return Vec::new();
+        };
+        let offer = |(tiling, of): (usize, WavesLaunch)| {
+            let what = format!("rows{}.parts{}", of.from, of.parts());
+            let class = BitClass::new(&format!("{}.{what}", self.class()));
+            let choice = Choice { variant: Variant::Waves { tiling }, alone: true };
+            Offer::new(choice, format!("{}.{what}", self.tilings[tiling].0), &class, Some(0))
+        };
+        Waves { units, target, division }.all(self.desc).take(MOST_WAVES).map(offer).collect()
     }
 
     /// Where the sum is divided unmeasured: in about half and twice as many parts, and not at all.

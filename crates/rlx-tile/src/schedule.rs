@@ -29,6 +29,7 @@ mod step_parts;
 mod step_sums;
 mod suited;
 mod tilings;
+mod waves;
 
 pub use attention::{Attention, AttentionSizes, BATCH, Mask};
 pub use attention_groups::{attention_group_tilings, attention_groups};
@@ -47,3 +48,4 @@ pub use step_conv::convolves;
 pub use step_parts::step_in_parts;
 pub use suited::{instruction, multiplied, multiplies, suited_tiling};
 pub use tilings::{Tiling, computed_tilings, large_tilings, tilings};
+pub use waves::{WavesLaunch, step_in_waves};

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::tiles::{self, MatrixUnits, StepLists, StepParts, StepTiles, TileLaunches};
 
 /// Raised whenever the bytes, or what a choice means, change.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 fn malformed(what: impl Display) -> Error {
     Error::new(ErrorKind::Malformed, format!("stored choices: {what}"))
@@ -43,6 +43,7 @@ struct StepRecord {
     few: Vec<FewRecord>,
     checks: Vec<DispatchRecord>,
     without_library: bool,
+    in_waves: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -208,7 +209,8 @@ impl DispatchRecord {
 impl StepRecord {
     fn of(step: &StepTiles, x: &mut Extents) -> Self {
         // Every field is named, so that a new one cannot be forgotten. What reports numbers of lists is among the step's own.
-        let StepTiles { whole, lists, parts, few, checks, without_library } = step;
+        let &StepTiles { ref whole, ref lists, ref parts, ref few, ref checks, without_library, in_waves } =
+            step;
         let of_whole = |(at, of): &(usize, StepLaunch)| {
             let StepLaunch { program: _, bindings, uniforms, groups, tiling, size, checks: _, lists: _ } = of;
             let dispatch = DispatchRecord::new(*at, bindings.iter().copied(), uniforms, *groups, x);
@@ -239,7 +241,7 @@ impl StepRecord {
         };
         let few = few.iter().map(of_few).collect();
         let checks = checks.iter().map(|(at, of)| DispatchRecord::of(*at, of, x)).collect();
-        StepRecord { whole, lists, parts, few, checks, without_library: *without_library }
+        StepRecord { whole, lists, parts, few, checks, without_library, in_waves }
     }
 }
 
@@ -256,17 +258,20 @@ type ScratchUse = Option<(Access, DType)>;
 impl Reader<'_> {
     /// The step without its parts, and these, whose scratch memory has no number yet.
     fn step(&self, record: StepRecord) -> Result<(StepTiles, Vec<StepParts>)> {
-        let StepRecord { whole, lists, parts, few, checks, without_library } = record;
+        let StepRecord { whole, lists, parts, few, checks, without_library, in_waves } = record;
         let lists = lists.map(|of| self.lists(&of)).transpose()?;
         if lists.as_ref().is_some_and(|lists| lists.kernels.len() != whole.len() || !parts.is_empty()) {
             return Err(malformed("lists of other programs than those that do a step"));
+        }
+        if in_waves && (whole.len(), parts.len(), few.len()) != (1, 1, 0) {
+            return Err(malformed("waves of other than one program for whole tiles and one for parts"));
         }
         let in_lists = lists.as_ref().map(|_| (Access::Read, DType::I32));
         let whole = whole.into_iter().map(|of| self.whole(&of, in_lists)).collect::<Result<_>>()?;
         let few = few.into_iter().map(|of| self.few(of)).collect::<Result<_>>()?;
         let checks = checks.iter().map(|of| self.join(of, None)).collect::<Result<_>>()?;
         let divided = parts.iter().map(|of| self.parts(of)).collect::<Result<_>>()?;
-        Ok((StepTiles { whole, lists, parts: Vec::new(), few, checks, without_library }, divided))
+        Ok((StepTiles { whole, lists, parts: Vec::new(), few, checks, without_library, in_waves }, divided))
     }
 
     fn whole(&self, of: &WholeRecord, scratch: ScratchUse) -> Result<(usize, StepLaunch)> {

@@ -48,6 +48,7 @@ mod order;
 pub(crate) mod packed;
 mod pool;
 pub mod reduce;
+mod row_slices;
 pub mod rows;
 pub mod scan;
 pub mod scatter;

@@ -31,3 +31,4 @@ mod stored;
 mod threads;
 mod tiles;
 mod timing;
+mod waves;
