@@ -34,7 +34,7 @@ fn the_last_rows_of_tiles_that_do_not_come_out_even_may_be_divided() {
             assert!(key(strict()).variants.iter().all(|name| divided_from(name).is_none()));
             let key = key(fast());
             // Four runs each, of so many tile programs.
-            let by = |cache: &CompileCache, what: &str, programs: usize| {
+            let by = |cache: &CompileCache, what: &str, programs: u64| {
                 let before = Fake::get().tile_runs();
                 let mut exec = backend.compile_cached(lir.clone(), &fast(), cache).unwrap();
                 check(&graph, &bindings, &mut *exec, what);
