@@ -22,24 +22,26 @@ fn divided_from(name: &str) -> Option<usize> {
 fn the_last_rows_of_tiles_that_do_not_come_out_even_may_be_divided() {
     let _alone = second_gpu();
     let mut found = 0;
-    for (device, ordinal) in MODELS.into_iter().chain([(Device::Cuda, 0)]) {
+    let some = [(Device::Cuda, 0), (Device::Cuda, 1), (Device::Rocm, 1)];
+    let models = if everything() { &MODELS[..] } else { &some };
+    for &(device, ordinal) in models {
         let backend = fake(device, ordinal);
         for seed in 0..if everything() { 12 } else { 1 } {
             let mut g = Gen::new(30 + seed);
-            let (rows, k, n) = (g.int(260..=700), 64 * g.size(6..=20), 8 * g.size(16..=40));
+            let (rows, k, n) = (g.int(130..=330), 64 * g.size(3..=6), 8 * g.size(8..=24));
             let graph = layer(&rows.to_string(), k, n);
             let bindings = random_bindings(&graph, &DimBinding::new(), seed);
             let (lir, _) = module(&graph, &backend, &fast());
             let key = |options| backend.tuning_key(&lir, &lir.steps[0], &options).unwrap().expect("several");
             assert!(key(strict()).variants.iter().all(|name| divided_from(name).is_none()));
             let key = key(fast());
-            // Four runs each, of so many tile programs.
+            // Seven runs each, of so many tile programs.
             let by = |cache: &CompileCache, what: &str, programs: u64| {
-                let before = Fake::get().tile_runs();
                 let mut exec = backend.compile_cached(lir.clone(), &fast(), cache).unwrap();
+                let before = Fake::get().tile_runs();
                 check(&graph, &bindings, &mut *exec, what);
                 let result = run(&mut *exec, &bindings).unwrap().remove(0);
-                assert_eq!(Fake::get().tile_runs() - before, 4 * programs, "{device} {ordinal} {what}");
+                assert_eq!(Fake::get().tile_runs() - before, 7 * programs, "{device} {ordinal} {what}");
                 (result, exec.code().unwrap())
             };
             let (usual, usual_code) = by(&CompileCache::default(), &key.variants[0], 1);
@@ -63,5 +65,5 @@ fn the_last_rows_of_tiles_that_do_not_come_out_even_may_be_divided() {
             }
         }
     }
-    assert!(found >= 3, "{found} in waves");
+    assert!(found >= 2, "{found} in waves");
 }
