@@ -126,7 +126,7 @@ impl Attention {
 /// The tiles of an attention, the one for its sizes first; a tile with fewer rows needs less memory.
 ///
 /// # Errors
-/// Heads that are too large; few queries, or a number of them that is not known and may be small beside that of the keys.
+/// Heads that are too large; few queries, or a number of them that is not known, unless it is that of the keys.
 pub(super) fn tiles(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Tile>> {
     let Attention { dims, .. } = Attention::of(step, anchor)?;
     let (head, value) = (dims.head_dim, dims.value_dim);
@@ -134,11 +134,9 @@ pub(super) fn tiles(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Tile>> {
     if most > MOST_OF_HEAD || value == 0 {
         return reject(format!("attention of heads of {head} and {value} elements"));
     }
-    let many = match dims.queries.as_static() {
-        Some(queries) => queries as i64 >= LEAST_QUERIES,
-        None => dims.queries == dims.keys,
-    };
-    if !many {
+    // Sizes that are open are bound later: what is claimed of them has to be claimed of every number.
+    let many = dims.queries.as_static().is_some_and(|queries| queries as i64 >= LEAST_QUERIES);
+    if !many && dims.queries != dims.keys {
         return reject("attention of few queries, or of an open number of them beside keys of before");
     }
     let keys = if most <= WIDE_BLOCKS { 32 } else { 16 };
