@@ -71,6 +71,14 @@ impl MatrixUnits {
         }
     }
 
+    /// The same of a step whose sums are divided: none where those in parts are put aside, or there are none of its family.
+    pub(crate) fn for_parts_of(self, step: &StepDesc) -> Option<MatrixUnits> {
+        let right = |(family, dtype): (Family, DType)| {
+            family.in_parts().is_some_and(|family| self.for_family(family, dtype).is_some())
+        };
+        self.for_step(step).filter(|_| Family::of(&step.graph).is_none_or(right))
+    }
+
     /// Whether they multiply what a node does, by programs that are not put aside.
     pub(crate) fn multiplies(self, node: &Node) -> bool {
         let right = |(family, dtype)| self.for_family(family, dtype).is_some();
@@ -417,12 +425,7 @@ fn in_parts(
     if target.pool.exclusive_usage {
         return Vec::new();
     }
-    let right = |(family, dtype): (Family, DType)| {
-        family.in_parts().is_some_and(|family| units.for_family(family, dtype).is_some())
-    };
-    let (Some(units), true) = (units.for_step(desc), Family::of(&desc.graph).is_none_or(right)) else {
-        return Vec::new();
-    };
+    let Some(units) = units.for_parts_of(desc) else { return Vec::new() };
     let all = step_in_parts(units.arch, desc, tuned, division);
     let runs = |mut launch: PartsLaunch| {
         launch.join.code = Arc::new(target.adapted(&launch.join.code).ok()?);

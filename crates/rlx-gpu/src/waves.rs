@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use rlx_ir::DType;
 use rlx_kernel::KernelTarget;
 use rlx_kernel::schedule::StepDesc;
 use rlx_tile::Program;
 use rlx_tile::schedule::{Division, Tiling, WavesLaunch, step_in_waves};
 
-use crate::classes::Family;
 use crate::tiles::{MatrixUnits, fits, launches};
 
 /// How a device does steps in waves.
@@ -37,10 +35,7 @@ impl Waves<'_> {
             return None;
         }
         let limits = &self.target.limits;
-        let parts = |(family, dtype): (Family, DType)| {
-            family.in_parts().is_some_and(|family| self.units.for_family(family, dtype).is_some())
-        };
-        let units = self.units.for_step(desc).filter(|_| Family::of(&desc.graph).is_none_or(parts))?;
+        let units = self.units.for_parts_of(desc)?;
         let mut waves = step_in_waves(units.arch, desc, tiling, &self.division).ok()??;
         waves.rest.join.code = Arc::new(self.target.adapted(&waves.rest.join.code).ok()?);
         let runs = |program: &Program| fits(program, units, limits);
