@@ -27,6 +27,7 @@
 mod isolate;
 mod measure;
 mod reference;
+mod sample;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,34 +2,66 @@
 //!
 //! A variant of another [`BitClass`](rlx_backend::tuning::BitClass) has other bits than the usual one, so bits cannot say whether it is right. It must be as near to the
 //! exact results as the usual one is, but for a factor of [`MOST`]: both round sums of the same products.
+//!
+//! Of a step with more arithmetic than the oracle can do in reasonable time, a [`Sample`] is computed. What is not in it is held to the usual results instead: two
+//! results that are as near to the exact ones as the sample shows are no further apart than both distances together.
 
 use std::sync::Arc;
 
 use rlx_ir::lir::{Buffer, BufferKind, LirModule, Operand, Step, StepKind, View};
-use rlx_ir::{DType, Error, ErrorKind, Result, Shape, Value, Weight, oracle};
+use rlx_ir::{DType, Error, ErrorKind, Op, Result, Shape, Value, Weight, oracle};
+
+use super::sample::Sample;
 
 /// The error of a variant of another class may be so many times that of the usual one, which is at least what rounding alone may give.
 const MOST: f64 = 2.0;
 
-/// The most arithmetic of a step that is given to the oracle: ten times what folding constants may take (`oracle::Allowance`).
+/// The most arithmetic that is given to the oracle for a step: ten times what folding constants may take (`oracle::Allowance`).
 const MOST_FLOPS: f64 = 3e8;
 
 /// The results of a step.
 #[derive(Debug)]
 pub(super) struct Reference {
-    /// By output of the step: where it is among the module's outputs, its elements there, and what they should be.
-    outputs: Vec<(usize, Vec<usize>, Value)>,
+    outputs: Vec<Output>,
+}
+
+/// A result of a step.
+#[derive(Debug)]
+struct Output {
+    /// Which of the module's outputs has it.
+    at: usize,
+    /// Where its elements are there.
+    view: View,
+    /// The axis and the places along it that were computed, if not all were.
+    sampled: Option<(usize, Vec<usize>)>,
+    /// What they should be.
+    exact: Value,
 }
 
 impl Reference {
     /// That of a module's first step.
     ///
     /// # Errors
-    /// A step with more arithmetic than is worth it, values in a memory format, or what the oracle reports.
+    /// A step with more arithmetic than is worth it and no [`Sample`], values in a memory format, or what the oracle reports.
     pub(super) fn of(module: &LirModule, inputs: &[Vec<u8>], weights: &[Arc<Weight>]) -> Result<Reference> {
+        Self::within(MOST_FLOPS, module, inputs, weights)
+    }
+
+    fn within(
+        most_flops: f64,
+        module: &LirModule,
+        inputs: &[Vec<u8>],
+        weights: &[Arc<Weight>],
+    ) -> Result<Reference> {
         let Some(step) = module.steps.first() else { return Err(unknown("a module without steps")) };
         // Before anything is decoded: what is too much to compute is also much to hold.
-        module.init.iter().chain([step]).try_for_each(affordable)?;
+        for init in &module.init {
+            let flops = flops(init)?;
+            if flops > most_flops {
+                return Err(too_much(flops));
+            }
+        }
+        let sample = sample(step, most_flops)?;
         let mut values = Vec::with_capacity(module.buffers.len());
         for buffer in &module.buffers {
             values.push(given(buffer, inputs, weights)?);
@@ -42,11 +74,16 @@ impl Reference {
                 values[operand.buffer.index()] = Some(value);
             }
         }
+        let exact = match &sample {
+            Some(sample) => evaluated_sample(sample, step, &values)?,
+            None => evaluated(step, &values)?,
+        };
         let mut outputs = Vec::new();
-        for (operand, value) in step.outputs.iter().zip(evaluated(step, &values)?) {
+        for (operand, exact) in step.outputs.iter().zip(exact) {
             let at = module.outputs.iter().position(|slot| slot.operand.buffer == operand.buffer);
             let at = at.ok_or_else(|| unknown("a result that the module does not give"))?;
-            outputs.push((at, places(&operand.view)?.1, value));
+            let sampled = sample.as_ref().map(|sample| (sample.axis, sample.places.clone()));
+            outputs.push(Output { at, view: View::clone(&operand.view), sampled, exact });
         }
         Ok(Reference { outputs })
     }
@@ -61,16 +98,42 @@ impl Reference {
         usual: &[Vec<u8>],
         other: &[Vec<u8>],
     ) -> Result<Option<String>> {
-        for (at, places, exact) in &self.outputs {
-            let elements = |results: &[Vec<u8>]| -> Result<Value> {
-                let buffer = &module.buffers[module.outputs[*at].operand.buffer.index()];
-                let bytes = results.get(*at).ok_or_else(|| unknown("a missing result"))?;
-                picked(&Value::try_decode(buffer.dtype, &[count(buffer)?], bytes)?, &exact.dims, places)
-            };
-            let (usual, other) = (elements(usual)?, elements(other)?);
-            let (usual, other) = (distance(exact, &usual).max(rounding(exact)), distance(exact, &other));
-            if !other.is_finite() || other > MOST * usual {
-                return Ok(Some(format!("its largest error is {other:e}, the usual one's {usual:e}")));
+        for output in &self.outputs {
+            let (usual, other) = (output.given(module, usual)?, output.given(module, other)?);
+            if let Some(why) = output.objection(&usual, &other)? {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Output {
+    /// The whole buffer by which a run of the module gives the result.
+    fn given(&self, module: &LirModule, results: &[Vec<u8>]) -> Result<Value> {
+        let buffer = &module.buffers[module.outputs[self.at].operand.buffer.index()];
+        let bytes = results.get(self.at).ok_or_else(|| unknown("a missing result"))?;
+        Value::try_decode(buffer.dtype, &[count(buffer)?], bytes)
+    }
+
+    /// Why the result in one buffer is not as near to what it should be as that in the usual one.
+    fn objection(&self, usual: &Value, other: &Value) -> Result<Option<String>> {
+        let exact = &self.exact;
+        let chosen = self.sampled.as_ref().map(|(axis, places)| (*axis, &places[..]));
+        let computed = |buffer: &Value| read(buffer, &self.view, chosen);
+        let nearest = distance(exact, &computed(usual)?).max(rounding(exact));
+        let found = distance(exact, &computed(other)?);
+        if !found.is_finite() || found > MOST * nearest {
+            return Ok(Some(format!("its largest error is {found:e}, the usual one's {nearest:e}")));
+        }
+        if chosen.is_some() {
+            let all = |buffer: &Value| read(buffer, &self.view, None);
+            let apart = distance(&all(usual)?, &all(other)?);
+            if !apart.is_finite() || apart > (1.0 + MOST) * nearest {
+                let message = format!(
+                    "it is {apart:e} from the usual one, whose largest error is {nearest:e} in a sample"
+                );
+                return Ok(Some(message));
             }
         }
         Ok(None)
@@ -99,23 +162,53 @@ fn given(buffer: &Buffer, inputs: &[Vec<u8>], weights: &[Arc<Weight>]) -> Result
 
 /// The results of a step by the oracle.
 fn evaluated(step: &Step, values: &[Option<Value>]) -> Result<Vec<Value>> {
-    let read = |operand: &Operand| {
-        let value = values.get(operand.buffer.index()).and_then(Option::as_ref);
-        let (dims, places) = places(&operand.view)?;
-        picked(value.ok_or_else(|| unknown("a value from elsewhere"))?, &dims, &places)
-    };
-    let inputs = step.inputs.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let inputs =
+        step.inputs.iter().map(|operand| operand_of(operand, values, None)).collect::<Result<Vec<_>>>()?;
     let StepKind::Op(op) = &step.kind else { return Ok(inputs) };
     let declared = shapes(&step.outputs)?;
     oracle::evaluate_op(op, &inputs.iter().collect::<Vec<_>>(), &declared)
 }
 
-/// Whether a step is little enough for the oracle.
-fn affordable(step: &Step) -> Result<()> {
-    let StepKind::Op(op) = &step.kind else { return Ok(()) };
+/// The sample of a step's result by the oracle.
+fn evaluated_sample(sample: &Sample, step: &Step, values: &[Option<Value>]) -> Result<Vec<Value>> {
+    let mut bindings = oracle::Bindings::default();
+    for ((node, operand), axis) in sample.graph.inputs().zip(&step.inputs).zip(&sample.axes) {
+        if let Op::Input { name } = &node.op {
+            let chosen = axis.map(|axis| (axis, &sample.places[..]));
+            bindings.set_input(name.clone(), operand_of(operand, values, chosen)?);
+        }
+    }
+    oracle::evaluate(&sample.graph, &bindings)
+}
+
+/// An operand's value, or some places along an axis of it.
+fn operand_of(
+    operand: &Operand,
+    values: &[Option<Value>],
+    chosen: Option<(usize, &[usize])>,
+) -> Result<Value> {
+    let value = values.get(operand.buffer.index()).and_then(Option::as_ref);
+    read(value.ok_or_else(|| unknown("a value from elsewhere"))?, &operand.view, chosen)
+}
+
+/// The sample to compute of a step, where it is too much for the oracle.
+fn sample(step: &Step, most_flops: f64) -> Result<Option<Sample>> {
+    let flops = flops(step)?;
+    if flops <= most_flops {
+        return Ok(None);
+    }
+    Sample::of(step, &shapes(&step.inputs)?, flops, most_flops).map(Some).ok_or_else(|| too_much(flops))
+}
+
+/// How much arithmetic a step is.
+fn flops(step: &Step) -> Result<f64> {
+    let StepKind::Op(op) = &step.kind else { return Ok(0.0) };
     let (inputs, results) = (shapes(&step.inputs)?, shapes(&step.outputs)?);
-    let flops = rlx_ir::ops::def::cost(op, &inputs.iter().collect::<Vec<_>>(), &results).flops;
-    if flops > MOST_FLOPS { Err(unknown(&format!("{flops:e} operations"))) } else { Ok(()) }
+    Ok(rlx_ir::ops::def::cost(op, &inputs.iter().collect::<Vec<_>>(), &results).flops)
+}
+
+fn too_much(flops: f64) -> Error {
+    unknown(&format!("{flops:e} operations"))
 }
 
 fn shapes(operands: &[Operand]) -> Result<Vec<Shape>> {
@@ -134,20 +227,22 @@ fn dims(view: &View) -> Result<Vec<usize>> {
     view.dims.iter().map(|dim| known(dim).and_then(index)).collect()
 }
 
-/// The dimensions of a view, and where each of its elements is in its buffer, in row-major order.
-fn places(view: &View) -> Result<(Vec<usize>, Vec<usize>)> {
-    let dims = dims(view)?;
-    let strides = view.strides.iter().map(known).collect::<Result<Vec<i64>>>()?;
+/// The elements of a view of a buffer in row-major order, or some places along an axis of it.
+fn read(buffer: &Value, view: &View, chosen: Option<(usize, &[usize])>) -> Result<Value> {
+    let mut dims = dims(view)?;
     let mut places = vec![known(&view.offset)?];
-    for (&dim, &stride) in dims.iter().zip(&strides) {
-        places = places.iter().flat_map(|&place| (0..dim as i64).map(move |i| place + i * stride)).collect();
+    for (axis, stride) in view.strides.iter().map(known).enumerate() {
+        let stride = stride?;
+        let indices: Vec<i64> = match chosen {
+            Some((along, indices)) if along == axis => indices.iter().map(|&i| i as i64).collect(),
+            _ => (0..dims[axis] as i64).collect(),
+        };
+        dims[axis] = indices.len();
+        places = places.iter().flat_map(|place| indices.iter().map(move |i| place + i * stride)).collect();
     }
-    Ok((dims, places.into_iter().map(index).collect::<Result<_>>()?))
-}
-
-fn picked(value: &Value, dims: &[usize], places: &[usize]) -> Result<Value> {
-    match places.iter().all(|&place| place < value.len()) {
-        true => Ok(value.pick(dims, places)),
+    let places = places.into_iter().map(index).collect::<Result<Vec<usize>>>()?;
+    match places.iter().all(|&place| place < buffer.len()) {
+        true => Ok(buffer.pick(&dims, &places)),
         false => Err(unknown("a view that leaves its buffer")),
     }
 }
@@ -188,41 +283,106 @@ mod tests {
         values.flat_map(f32::to_le_bytes).collect()
     }
 
-    #[test]
-    fn a_step_of_much_arithmetic_is_not_computed() {
-        let graph = text::parse(
-            r#"graph "layer" {
-              %0 = Input {name="x"} : [1024, 1024] f32
-              %1 = Input {name="w"} : [1024, 1024] f32
-              %2 = MatMul(%0, %1) : [1024, 1024] f32
-              return %2
-            }"#,
-        );
+    /// A graph's one step alone, and how much arithmetic it is.
+    fn step(body: &str) -> (LirModule, f64) {
+        let graph = text::parse(&format!("graph \"layer\" {{ {body} }}")).unwrap();
         let device = DeviceBackend::try_new(Device::Cpu).unwrap();
         let options = CompileOptions::default();
         let target = device.target(&options).unwrap();
-        let lir = CompilePipeline::new(target.clone(), options).compile(&graph.unwrap()).unwrap().lir;
-        let module = isolated(&lir, 0, target.pool_spec()).unwrap().expect("a module of one step");
+        let lir = CompilePipeline::new(target.clone(), options).compile(&graph).unwrap().lir;
+        let at = lir.steps.iter().position(|step| flops(step).unwrap() > 0.0).expect("a step that computes");
+        let module = isolated(&lir, at, target.pool_spec()).unwrap().expect("a module of one step");
+        let flops = flops(&module.steps[0]).unwrap();
+        (module, flops)
+    }
+
+    /// Numbers whose products and sums are exact in f32.
+    fn inputs(module: &LirModule) -> Vec<Vec<u8>> {
+        let made = |(n, slot): (usize, &rlx_ir::lir::IoSlot)| {
+            bytes((0..slot.shape.num_elements().unwrap()).map(move |i| ((i * 5 + n) % 11) as f32 - 5.0))
+        };
+        module.inputs.iter().enumerate().map(made).collect()
+    }
+
+    #[test]
+    fn a_step_of_much_arithmetic_without_a_sample_is_not_computed() {
+        let (module, flops) = step(
+            "%0 = Input {name=\"x\"} : [1, 64, 128, 128] f32 %1 = Input {name=\"w\"} : [64, 32, 3, 3] f32
+             %2 = Conv(%0, %1) {strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=2, format=ChannelsFirst} : [1, 64, 128, 128] f32
+             return %2",
+        );
+        assert!(flops > MOST_FLOPS);
         let refused = Reference::of(&module, &[], &[]).unwrap_err();
         assert!(refused.message().contains("operations"), "{refused}");
     }
 
+    /// Layers with the axis of their result along which places are computed.
+    const SAMPLED: [(&str, usize); 3] = [
+        (
+            "%0 = Input {name=\"x\"} : [9, 5] f32 %1 = Input {name=\"w\"} : [5, 40] f32 %2 = Input {name=\"b\"} : [40] f32
+             %3 = Input {name=\"r\"} : [9, 1] f32 %4 = MatMul(%0, %1) : [9, 40] f32
+             %5 = Binary.Add(%4, %2) : [9, 40] f32 %6 = Binary.Add(%5, %3) : [9, 40] f32
+             %7 = Activation.Relu(%6) : [9, 40] f32 return %7",
+            1,
+        ),
+        // Too few columns.
+        (
+            "%0 = Input {name=\"x\"} : [90, 5] f32 %1 = Input {name=\"w\"} : [5, 3] f32 %2 = Input {name=\"b\"} : [90, 1] f32
+             %3 = MatMul(%0, %1) : [90, 3] f32 %4 = Binary.Add(%3, %2) : [90, 3] f32 return %4",
+            0,
+        ),
+        (
+            "%0 = Input {name=\"x\"} : [2, 6, 7, 3] f32 %1 = Input {name=\"w\"} : [20, 3, 3, 3] f32
+             %2 = Input {name=\"b\"} : [20] f32
+             %3 = Conv(%0, %1) {strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=1, format=ChannelsLast} : [2, 6, 7, 20] f32
+             %4 = Binary.Add(%3, %2) : [2, 6, 7, 20] f32 return %4",
+            3,
+        ),
+    ];
+
+    #[test]
+    fn a_sample_has_the_places_of_the_whole_result() {
+        for (body, axis) in SAMPLED {
+            let (module, flops) = step(body);
+            let inputs = inputs(&module);
+            let whole = &Reference::of(&module, &inputs, &[]).unwrap().outputs[0];
+            let part = &Reference::within(flops / 4.5, &module, &inputs, &[]).unwrap().outputs[0];
+            let (along, places) = part.sampled.as_ref().expect("a sample");
+            assert_eq!((*along, whole.sampled.is_none()), (axis, true), "{body}");
+            let extent = whole.exact.dims[axis];
+            assert_eq!((places[0], *places.last().unwrap()), (0, extent - 1), "{body}");
+            assert_eq!(places.len(), (extent as f64 / 4.5) as usize, "{body}");
+            let view = View::dense(rlx_ir::Shape::new(&whole.exact.dims, DType::F32).dims());
+            assert_eq!(read(&whole.exact, &view, Some((axis, places))).unwrap(), part.exact, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_sample_is_held_to_the_usual_result() {
+        let (module, flops) = step(SAMPLED[0].0);
+        let inputs = inputs(&module);
+        let exact = Reference::of(&module, &inputs, &[]).unwrap().outputs[0].exact.to_f64();
+        let reference = Reference::within(flops / 4.5, &module, &inputs, &[]).unwrap();
+        let (_, places) = reference.outputs[0].sampled.clone().unwrap();
+        let unseen = (0..40).find(|column| !places.contains(column)).unwrap();
+        let usual = || -> Vec<f32> { exact.iter().map(|&x| x as f32 + 0.25).collect() };
+        let objection = |place: usize, by: f32| {
+            let mut other = usual();
+            other[place] += by;
+            let [usual, other] = [usual(), other].map(|values| vec![bytes(values.into_iter())]);
+            reference.objection(&module, &usual, &other).unwrap()
+        };
+        assert_eq!([objection(unseen, 0.0), objection(unseen, 0.75), objection(0, 0.25)], [None, None, None]);
+        assert!(objection(unseen, 1.0).is_some() && objection(unseen, f32::NAN).is_some());
+        assert!(objection(0, 0.5).is_some());
+    }
+
     #[test]
     fn a_result_is_held_to_twice_the_usual_error() {
-        let graph = text::parse(
-            r#"graph "layer" {
-              %0 = Input {name="x"} : [3, 5] f32
-              %1 = Input {name="w"} : [5, 4] f32
-              %2 = MatMul(%0, %1) : [3, 4] f32
-              %3 = Activation.Relu(%2) : [3, 4] f32
-              return %3
-            }"#,
+        let (module, _) = step(
+            "%0 = Input {name=\"x\"} : [3, 5] f32 %1 = Input {name=\"w\"} : [5, 4] f32
+             %2 = MatMul(%0, %1) : [3, 4] f32 %3 = Activation.Relu(%2) : [3, 4] f32 return %3",
         );
-        let device = DeviceBackend::try_new(Device::Cpu).unwrap();
-        let options = CompileOptions::default();
-        let target = device.target(&options).unwrap();
-        let lir = CompilePipeline::new(target.clone(), options).compile(&graph.unwrap()).unwrap().lir;
-        let module = isolated(&lir, 0, target.pool_spec()).unwrap().expect("a module of one step");
         let x: Vec<f32> = (0..15).map(|i| i as f32 - 7.0).collect();
         let w: Vec<f32> = (0..20).map(|i| (i % 7) as f32 - 3.0).collect();
         let inputs = [&x, &w].map(|values| bytes(values.iter().copied()));
