@@ -10,14 +10,15 @@ mod written;
 use std::sync::Arc;
 
 use rlx_backend::testing::{OpCases, disagreement, random_graphs, set_params};
-use rlx_backend::{Backend, ExecutableGraph};
+use rlx_backend::tuning::Tuning;
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
     AttentionShape, Gen, random_attention, random_bindings, random_conv, random_matmul,
     random_paged_attention,
 };
-use rlx_ir::{DType, DimBinding, Graph, sym};
+use rlx_ir::{DType, DimBinding, Graph, LirModule, sym};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 use rlx_simt::SimtBackend;
 use written::{BIAS, GELU, blocks, chain, gated, layer, parsed, random_epilogue};
@@ -53,18 +54,35 @@ fn cases() -> u64 {
 fn agree(graph: &Graph, bindings: &Bindings, backend: &SimtBackend, numerics: Numerics) -> Vec<String> {
     let options = CompileOptions::default().numerics(numerics);
     let target = backend.target(&options).unwrap();
-    let lir = CompilePipeline::new(Arc::clone(&target), options.clone()).compile(graph);
-    let lir = lir.unwrap_or_else(|e| panic!("{e}\n{graph}")).lir;
+    let lir = lowered(graph, backend, &options);
     let steps = lir.steps.iter().filter_map(|step| target.schedule(step, &lir)).collect();
-    let exec = backend.compile(Arc::new(lir), &options);
+    let cache = CompileCache::default();
+    agree_by(graph, bindings, (backend, &lir, &options, &cache), &format!("{numerics:?}, {steps:?}"));
+    steps
+}
+
+/// A graph's steps for a GPU.
+fn lowered(graph: &Graph, backend: &SimtBackend, options: &CompileOptions) -> Arc<LirModule> {
+    let target = backend.target(options).unwrap();
+    let lir = CompilePipeline::new(target, options.clone()).compile(graph);
+    Arc::new(lir.unwrap_or_else(|e| panic!("{e}\n{graph}")).lir)
+}
+
+/// Runs what was lowered three times, the second and third as a graph.
+fn agree_by(
+    graph: &Graph,
+    bindings: &Bindings,
+    (backend, lir, options, cache): (&SimtBackend, &Arc<LirModule>, &CompileOptions, &CompileCache),
+    how: &str,
+) {
+    let exec = backend.compile_cached(Arc::clone(lir), options, cache);
     let mut exec: Box<dyn ExecutableGraph> = exec.unwrap_or_else(|e| panic!("{e}\n{graph}"));
     set_params(&mut *exec, bindings).unwrap();
     for round in 0..3 {
         if let Some(why) = disagreement(graph, bindings, &mut *exec) {
-            panic!("{} under {numerics:?}, run {round}: {why}\n{steps:?}\n{graph}", backend.name());
+            panic!("{} by {how}, run {round}: {why}\n{graph}", backend.name());
         }
     }
-    steps
 }
 
 /// Draws cases of a family; how many of them have a step that is done so.
@@ -252,6 +270,33 @@ fn sums_in_parts() {
         let bindings = rows(&graph, count);
         (graph, bindings, Numerics::Fast)
     });
+}
+
+/// Tiles that do not come out even on the GPU, whose last rows are divided: each variant that does so.
+#[test]
+fn waves() {
+    let options = CompileOptions::default().numerics(Numerics::Fast);
+    for backend in own() {
+        let mut found = 0;
+        // Hundreds of tiles: each case is much for the oracle.
+        for seed in 0..cases() / 10 {
+            let mut g = Gen::new(seed);
+            let (rows, k, n) = (g.int(1200..=1400), 64 * g.size(3..=4), 8 * g.size(120..=170));
+            let graph = layer(&rows.to_string(), k, n);
+            let bindings = random_bindings(&graph, &DimBinding::new(), seed);
+            let lir = lowered(&graph, &backend, &options);
+            let Some(key) = backend.tuning_key(&lir, &lir.steps[0], &options).unwrap() else { continue };
+            let in_waves = |name: &&String| name.split('@').next().is_some_and(|name| name.contains(".rows"));
+            for name in key.variants.iter().filter(in_waves) {
+                let mut tuning = Tuning::default();
+                tuning.choose(&key, key.variants.iter().position(|other| other == name).unwrap());
+                let cache = CompileCache { tuning, ..CompileCache::default() };
+                agree_by(&graph, &bindings, (&backend, &lir, &options, &cache), name);
+                found += 1;
+            }
+        }
+        println!("{}: {found} variants are in waves", backend.name());
+    }
 }
 
 /// The vendor's library, with what it computes behind a matmul.
