@@ -8,7 +8,7 @@ With --ptx, files of tile programs are compiled to PTX alone, beside each (FILE.
 
 Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
 counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
-all values in registers (but for a few bytes on Blackwell), and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply
+all values in registers, and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply
 by warp groups, those of sm_100a into tensor memory, and both have tensor copies of 29 KiB or more under way. Kernels must multiply and add by one
 instruction wherever their text does.
 
@@ -37,9 +37,6 @@ TILE_ARCHITECTURES = {
 }
 # These GPUs run programs of sm_80, which need nothing that only `a` has: `rlx-simt` compiles for the plain name, and what is counted is the same.
 PLAIN = {"sm_100a": "sm_100", "sm_120a": "sm_120"}
-# The bytes that a lane's registers may fail to hold: for Blackwell the assembler stops at fewer registers than a lane may have, so that more workgroups fit
-# beside each other, and leaves up to so much in local memory.
-SPILLED = {"sm_100a": 16, "sm_120a": 8}
 # What is counted in machine code: the column, and the instructions' names.
 COUNTED = {
     "matrix": r"HMMA\.",
@@ -108,7 +105,7 @@ def count(disassembler, source, code, said):
     return counts
 
 
-def judge(name, architecture, counts):
+def judge(name, counts):
     """What is wrong with the machine code of a tile program."""
     groups = name.split(".")[0] in GROUPS
     if not groups and not (counts["matrix"] and counts["ldmatrix"]):
@@ -117,8 +114,7 @@ def judge(name, architecture, counts):
         yield "no matrix instructions of the group level, or no tensor copies"
     if groups and counts["in_flight"] < IN_FLIGHT:
         yield f"{counts['in_flight']} bytes in flight, fewer than {IN_FLIGHT}"
-    most = 0 if groups else SPILLED.get(architecture, 0)
-    if counts["spilled"] > most or counts["local"] and not most:
+    if counts["spilled"] or counts["local"]:
         yield f"registers spilled: {counts['spilled']} bytes, {counts['local']} accesses to local memory"
     if not groups and not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
         yield "no loads of 16 bytes"
@@ -214,7 +210,7 @@ def main(arguments):
             if least and disassembler and not failed:
                 name, counts = base.removeprefix("tile."), count(disassembler, source, code, said)
                 rows.append((name, architecture, counts))
-                wrongs = list(judge(name, architecture, counts))
+                wrongs = list(judge(name, counts))
                 if least == "sm_80" and architecture in PLAIN:
                     plain = compile_source(nvrtc, source, base, PLAIN[architecture])
                     compiled += 1

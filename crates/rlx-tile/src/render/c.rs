@@ -14,6 +14,7 @@ mod instructions;
 mod language;
 mod lookups;
 mod numbers;
+mod occupancy;
 mod simdgroup;
 mod stores;
 mod tensor;
@@ -116,7 +117,7 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
         "extern \"C\" __global__ void __launch_bounds__({}{}) {entry}(const int* __restrict__ u",
         p.workgroup(),
         // The assembler has to know how many registers a launch gives: all that one workgroup may have.
-        if p.group.registers.is_some() { ", 1" } else { "" },
+        if p.group.registers.is_some() { ", 1".to_owned() } else { occupancy::workgroups(p) },
     );
     out.push_str(&groups::parameters(p));
     for (i, b) in p.buffers.iter().enumerate() {

@@ -8,6 +8,7 @@ use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 
 use super::language::{Language, internal, size};
 use super::numbers::{self, PROLOGUE};
+use super::occupancy;
 use super::stores::Store;
 use crate::beside::Span;
 use crate::ir::{
@@ -240,9 +241,9 @@ impl<'a> Body<'a> {
             Stmt::For { counter, extent, below, step, body } => {
                 let (c, n) = (counter.0, self.end_of_loop(*counter, *extent, *below));
                 self.begin_ring(*counter, (*extent, *step));
-                self.line(match extent {
-                    Size::Const(_) => "#pragma unroll",
-                    Size::Uniform(_) | Size::Part { .. } => "#pragma unroll 1",
+                self.line(&match *extent {
+                    Size::Const(n) => occupancy::unrolled(self.p, n.div_ceil(*step)),
+                    Size::Uniform(_) | Size::Part { .. } => "#pragma unroll 1".to_owned(),
                 });
                 // Written so that sizes near the end of an int do not overflow.
                 let window = below.and_then(|below| below.window);
