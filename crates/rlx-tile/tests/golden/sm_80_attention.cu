@@ -75,7 +75,7 @@ __device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-extern "C" __global__ void __launch_bounds__(256, __CUDA_ARCH__ >= 1200 ? 1 : __CUDA_ARCH__ >= 1000 ? 0 : 0) k(const int* __restrict__ u, const u16* __restrict__ b0, const u16* __restrict__ b1, const u16* __restrict__ b2, u16* __restrict__ b3) {
+extern "C" __global__ void __launch_bounds__(256, __CUDA_ARCH__ >= 1200 ? 1 : 0) k(const int* __restrict__ u, const u16* __restrict__ b0, const u16* __restrict__ b1, const u16* __restrict__ b2, u16* __restrict__ b3) {
   // 98304 bytes of dynamic workgroup memory.
   extern __shared__ __align__(128) u16 dynamic[];
   u16* const t0 = dynamic + 0;

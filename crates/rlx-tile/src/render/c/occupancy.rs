@@ -5,8 +5,6 @@
 //! memory, of which it does not know what a launch gives, has no room for them. What is said here is measured on the committed table of
 //! machine code, in which no program spills. Older architectures get the same machine code as without.
 
-use std::fmt::Write;
-
 use crate::atom::Arch;
 use crate::beside::Span;
 use crate::ir::{Copy, Program, Role, Stmt};
@@ -48,12 +46,11 @@ pub(super) fn workgroups(p: &Program) -> String {
         return String::new();
     }
     let [first, second] = BLACKWELL.map(|gpu| gpu.version);
-    let mut out = ", ".to_owned();
-    if workstation != data_center {
-        let _ = write!(out, "__CUDA_ARCH__ >= {second} ? {workstation} : ");
+    match (data_center, workstation) {
+        (0, n) => format!(", __CUDA_ARCH__ >= {second} ? {n} : 0"),
+        (n, other) if n == other => format!(", __CUDA_ARCH__ >= {first} ? {n} : 0"),
+        (n, other) => format!(", __CUDA_ARCH__ >= {second} ? {other} : __CUDA_ARCH__ >= {first} ? {n} : 0"),
     }
-    let _ = write!(out, "__CUDA_ARCH__ >= {first} ? {data_center} : 0");
-    out
 }
 
 /// How many workgroups are to fit: as many as memory has room for, where registers suffice for them; then the assembler may use what is left. Where they do not,
