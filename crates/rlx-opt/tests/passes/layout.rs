@@ -234,3 +234,37 @@ fn an_interpolation_between_convolutions_moves_no_channels() {
     assert_eq!(moved.count(), 2, "one at each end: {after}");
     assert_same_results(&before, &after, &dims());
 }
+
+/// Units of a ShuffleNet: half of the channels goes through a convolution, and then all are shuffled.
+#[test]
+fn shuffled_channels_stay_last() {
+    let before = short(&format!(
+        "x: [batch, 3, 6, 5] f32
+        w0: param [6, 3, 3, 3] f32
+        w1: param [3, 3, 3, 3] f32
+        w2: param [3, 3, 3, 3] f32
+        w3: param [2, 6, 3, 3] f32
+        x0 = Conv(x, w0) {{{CONV}}}
+        a0 = Slice(x0) {{starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[batch, 3, 6, 5]}}
+        b0 = Slice(x0) {{starts=[0, 3, 0, 0], steps=[1, 1, 1, 1], to=[batch, 3, 6, 5]}}
+        c0 = Conv(b0, w1) {{{CONV}}}
+        j0 = Concat(a0, c0) {{axis=1}}
+        s0 = Reshape(j0) {{to=[batch, 2, 3, 6, 5]}}
+        t0 = Transpose(s0) {{perm=[0, 2, 1, 3, 4]}}
+        x1 = Reshape(t0) {{to=[batch, 6, 6, 5]}}
+        a1 = Slice(x1) {{starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[batch, 3, 6, 5]}}
+        b1 = Slice(x1) {{starts=[0, 3, 0, 0], steps=[1, 1, 1, 1], to=[batch, 3, 6, 5]}}
+        c1 = Conv(b1, w2) {{{CONV}}}
+        j1 = Concat(a1, c1) {{axis=1}}
+        s1 = Reshape(j1) {{to=[batch, 2, 3, 6, 5]}}
+        t1 = Transpose(s1) {{perm=[0, 2, 1, 3, 4]}}
+        x2 = Reshape(t1) {{to=[batch, 6, 6, 5]}}
+        y = Conv(x2, w3) {{{CONV}}}
+        return y"
+    ));
+    let after = apply(choose_layout::run, &before);
+    let moves = |n: &&rlx_ir::Node| matches!(&n.op, Op::Transpose { perm } if perm[..3] != [0, 1, 2]);
+    let moved: Vec<_> = after.nodes().iter().filter(moves).collect();
+    assert_eq!(moved.len(), 2, "one in front of the first convolution and one behind the last: {after}");
+    assert_same_results(&before, &after, &dims());
+}

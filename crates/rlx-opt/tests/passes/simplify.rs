@@ -318,6 +318,49 @@ fn dimensions_of_one_that_come_and_go_around_a_transpose_are_not_made() {
 }
 
 #[test]
+fn neighbours_that_are_exchanged_and_merged_are_shuffled_where_they_are() {
+    // As a net whose channels are last shuffles them, where its file has them first.
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 5, 7, 2, 3] f32
+          %1 = Transpose(%0) {perm=[0, 4, 3, 1, 2]} : [batch, 3, 2, 5, 7] f32
+          %2 = Reshape(%1) {to=[batch, 6, 5, 7]} : [batch, 6, 5, 7] f32
+          return %2
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 5, 7, 2, 3] f32
+          %1 = Transpose(%0) {perm=[0, 1, 2, 4, 3]} : [batch, 5, 7, 3, 2] f32
+          %2 = Reshape(%1) {to=[batch, 5, 7, 6]} : [batch, 5, 7, 6] f32
+          %3 = Transpose(%2) {perm=[0, 3, 1, 2]} : [batch, 6, 5, 7] f32
+          return %3
+        }"#,
+    );
+    // Nothing but the shuffle; what is merged was apart; neighbours in their order, which move as one.
+    for (perm, merged) in [
+        ("[0, 2, 1, 3, 4]", "[batch, 35, 2, 3]"),
+        ("[0, 1, 3, 2, 4]", "[batch, 10, 7, 3]"),
+        ("[0, 3, 4, 1, 2]", "[batch, 6, 5, 7]"),
+    ] {
+        let sizes = ["batch", "5", "7", "2", "3"];
+        let places = perm.trim_matches(['[', ']']).split(", ");
+        let moved: Vec<&str> = places.map(|p| sizes[p.parse::<usize>().unwrap()]).collect();
+        let moved = moved.join(", ");
+        check_unchanged(
+            simplify::run,
+            &format!(
+                r#"graph "g" {{
+          %0 = Input {{name="x"}} : [batch, 5, 7, 2, 3] f32
+          %1 = Transpose(%0) {{perm={perm}}} : [{moved}] f32
+          %2 = Reshape(%1) {{to={merged}}} : {merged} f32
+          return %2
+        }}"#
+            ),
+        );
+    }
+}
+
+#[test]
 fn packed_elements_are_moved_in_whole_bytes() {
     check_unchanged(
         simplify::run,

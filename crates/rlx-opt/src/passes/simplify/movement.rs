@@ -2,10 +2,11 @@
 //!
 //! Of a reshape and a transpose in a row, splits of dimensions move before the transpose and merges behind it;
 //! so `merge ∘ transpose ∘ split`, as exporters write it, finds its counterpart. A dimension of 1 that is made before a transpose and dropped
-//! behind it would count as a merge, and is not made.
+//! behind it would count as a merge, and is not made. Neighbouring dimensions that change places and are then one (a
+//! *shuffle*, of channels for example) are shuffled where they are, in front of a transpose that moves the result.
 
 use rlx_ir::op::{PadMode, ReduceOp};
-use rlx_ir::sort::sort;
+use rlx_ir::sort::{sort, sort_by_key};
 use rlx_ir::{Dim, Extent, NodeId, Op, Result};
 
 use super::dims::{Group, extended, groups, inverse, keeps_order, permuted};
@@ -17,6 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "reshape-is-kept-dims", fast: false, apply: reshape_is_kept_dims },
     Rule { name: "ones-in-front-of-transpose", fast: false, apply: ones_in_front_of_transpose },
     Rule { name: "split-before-transpose", fast: false, apply: split_before_transpose },
+    Rule { name: "shuffle-before-transpose", fast: false, apply: shuffle_before_transpose },
     Rule { name: "transpose-of-transpose", fast: false, apply: transpose_of_transpose },
     Rule { name: "transpose-is-reshape", fast: false, apply: transpose_is_reshape },
     Rule { name: "merge-after-transpose", fast: false, apply: merge_after_transpose },
@@ -124,6 +126,52 @@ fn split_before_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) ->
     s.transpose(split, place).map(Some)
 }
 
+/// How a transpose and the merge behind it are a shuffle in place, and a move of what that merged.
+struct Shuffle {
+    /// The transpose within the dimensions that become one.
+    within: Vec<usize>,
+    /// The merged dimensions, where those that they are made of were.
+    merged: Vec<Dim>,
+    /// Where the merged dimensions then go.
+    moves: Vec<usize>,
+}
+
+/// What `merge(transpose(x))` is, where every dimension of it is one of neighbours of `x`, of which some changed places.
+///
+/// Elsewhere the transpose brings together what was apart, as that of heads behind attention does.
+fn shuffle(dims: &[Dim], perm: &[usize], to: &[Dim]) -> Option<Shuffle> {
+    let groups = groups(&permuted(dims, perm), to)?;
+    if groups.iter().any(|g| g.from.is_empty() || g.to.len() != 1) {
+        return None;
+    }
+    let first = |g: &Group| perm[g.from.clone()].iter().copied().min().unwrap_or(0);
+    let last = |g: &Group| perm[g.from.clone()].iter().copied().max().unwrap_or(0);
+    let neighbours = groups.iter().all(|g| last(g) - first(g) + 1 == g.from.len());
+    let in_order = groups.iter().all(|g| keeps_order(dims, &perm[g.from.clone()]));
+    if !neighbours || in_order {
+        return None;
+    }
+    let mut old_order: Vec<usize> = (0..groups.len()).collect();
+    sort_by_key(&mut old_order, |&i| first(&groups[i]));
+    Some(Shuffle {
+        within: old_order.iter().flat_map(|&i| perm[groups[i].from.clone()].iter().copied()).collect(),
+        merged: permuted(to, &old_order),
+        moves: inverse(&old_order),
+    })
+}
+
+/// `merge(transpose(x)) → transpose'(merge'(shuffle(x)))`: the elements have to be copied anyway, and the transpose meets others.
+fn shuffle_before_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Reshape { to }, Op::Transpose { perm }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    let x = s.input(inputs[0], 0);
+    let Some(found) = shuffle(s.dims(x), perm, to).filter(|f| !keeps_order(&f.merged, &f.moves)) else {
+        return Ok(None);
+    };
+    let shuffled = s.transpose(x, found.within)?;
+    let merged = s.reshape(shuffled, found.merged)?;
+    s.transpose(merged, found.moves).map(Some)
+}
+
 fn transpose_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let (Op::Transpose { perm }, Op::Transpose { perm: inner }) = (op, s.op(inputs[0])) else {
         return Ok(None);
@@ -142,10 +190,15 @@ fn transpose_is_reshape(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> F
     s.reshape(inputs[0], to).map(Some)
 }
 
-/// `transpose(merge(x)) → merge'(transpose'(x))`.
+/// `transpose(merge(x)) → merge'(transpose'(x))`, except behind a shuffle.
 fn merge_after_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let (Op::Transpose { perm }, Op::Reshape { to }) = (op, s.op(inputs[0])) else { return Ok(None) };
     let (merged, x) = (permuted(to, perm), s.input(inputs[0], 0));
+    if let Some((within, of)) = transposed(s, x)
+        && shuffle(s.dims(of), &within, to).is_some()
+    {
+        return Ok(None);
+    }
     let Some(groups) = groups(s.dims(x), to) else { return Ok(None) };
     if groups.iter().any(|g| g.to.len() > 1) {
         return Ok(None);
