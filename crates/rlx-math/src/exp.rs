@@ -4,6 +4,7 @@
 //! ln 2 in two parts, of which the first is short enough that n times it is exact.
 
 use crate::lanes::{Lanes, polynomial};
+use crate::tanh_table;
 
 /// ln 2 with enough trailing zeros that n·LN2_HI is exact for |n| < 2⁹ …
 pub(crate) const LN2_HI: f32 = 6.931_457_5e-1;
@@ -97,9 +98,13 @@ pub fn expm1<L: Lanes>(l: L, x: L::F) -> L::F {
     l.select(tiny, x, l.add(half, half))
 }
 
-/// The hyperbolic tangent: an odd polynomial near zero, 1 − 1 / (e^2|x| / 2 + 1/2) beyond.
+/// The hyperbolic tangent: an odd polynomial near zero, 1 − 1 / (e^2|x| / 2 + 1/2) beyond; pieces of polynomials where lanes look
+/// numbers up.
 #[inline(always)]
 pub fn tanh<L: Lanes>(l: L, x: L::F) -> L::F {
+    if let Some(y) = tanh_table::tanh(l, x) {
+        return y;
+    }
     let a = l.abs(x);
     // From 20 on the result is ±1. The raw operation keeps a NaN in `x`.
     let within = l.min_raw(l.splat(20.0), a);

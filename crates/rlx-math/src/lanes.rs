@@ -103,6 +103,13 @@ pub trait Lanes: Copy {
         None
     }
 
+    /// For each lane the number of a table that the lowest five bits of `place` say; `None` where no instruction does that.
+    #[inline(always)]
+    fn look_up(self, table: &[f32; 32], place: Self::I) -> Option<Self::F> {
+        let _ = (table, place);
+        None
+    }
+
     /// The device's own `f(x)`, where that is to be used instead of the approximation. Formulas of other functions ask for
     /// it ([`crate::Form::Formula`]).
     #[inline(always)]

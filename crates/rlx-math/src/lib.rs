@@ -32,6 +32,7 @@ mod log;
 mod root;
 mod scalar;
 mod table;
+mod tanh_table;
 mod trig;
 mod wide;
 

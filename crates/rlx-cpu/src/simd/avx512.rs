@@ -231,6 +231,14 @@ impl<const BF16: bool, const VNNI: bool> Lanes for Avx512<BF16, VNNI> {
         unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
     }
     #[inline(always)]
+    fn look_up(self, table: &[f32; 32], place: __m512i) -> Option<__m512> {
+        // SAFETY: the token proves the features; the table has two vectors. Of a place the instruction takes five bits.
+        unsafe {
+            let p = table.as_ptr();
+            Some(_mm512_permutex2var_ps(_mm512_loadu_ps(p), place, _mm512_loadu_ps(p.add(LANES))))
+        }
+    }
+    #[inline(always)]
     fn by_scalar_code(self, fast: Self::M, x: Self::F, f: fn(f32) -> f32) -> Option<Self::F> {
         super::by_scalar_code(self, fast, x, f)
     }
