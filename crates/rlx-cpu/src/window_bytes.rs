@@ -6,6 +6,7 @@
 //!
 //! Where the processor multiplies four bytes at once, and weights are around 0, it does that (`words`): the sums are the same.
 
+mod quads;
 mod words;
 
 use std::ops::Range;

@@ -141,6 +141,46 @@ impl FixedLinear {
         ordinary.then_some(FixedLinear { factor: s.to_array(factor), start: s.to_array(start), bounded })
     }
 
+    /// Those of four vectors by one quantiser, in the [order of quarters](Simd::quarters).
+    #[inline(always)]
+    pub(crate) fn quarters<S: Simd>(s: S, of: [&FixedLinear; 4]) -> [FixedLinear; 4] {
+        let [a, b, c, d] = of;
+        let factors = s.quarters([
+            s.from_array(&a.factor),
+            s.from_array(&b.factor),
+            s.from_array(&c.factor),
+            s.from_array(&d.factor),
+        ]);
+        let starts = s.quarters([
+            s.from_array(&a.start),
+            s.from_array(&b.start),
+            s.from_array(&c.start),
+            s.from_array(&d.start),
+        ]);
+        // In doubt is what is in doubt by any of them.
+        let doubt = a.bounded.doubt.max(b.bounded.doubt).max(c.bounded.doubt).max(d.bounded.doubt);
+        let mut out = [FixedLinear { bounded: Bounded { doubt, ..a.bounded }, ..*a }; 4];
+        for (v, out) in out.iter_mut().enumerate() {
+            (out.factor, out.start) = (s.to_array(factors[v]), s.to_array(starts[v]));
+        }
+        out
+    }
+
+    /// Whether a fixed-point number is in doubt.
+    pub(crate) fn is_in_doubt(&self, fixed: i32) -> bool {
+        fixed & 0xffff < self.bounded.doubt
+    }
+
+    /// Writes the bytes of four vectors in the [order of quarters](Simd::quarters).
+    ///
+    /// # Safety
+    /// 64 bytes must be writable.
+    #[inline(always)]
+    pub(crate) unsafe fn store_quad<S: Simd>(&self, s: S, to: *mut u8, fixed: [S::I; 4]) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_quad(to, fixed, [self.bounded.low as i16, self.bounded.high as i16]) }
+    }
+
     /// Fixed-point numbers.
     #[inline(always)]
     pub(crate) fn vector<S: Simd>(&self, s: S, n: S::F) -> S::I {

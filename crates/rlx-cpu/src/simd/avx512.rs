@@ -169,6 +169,30 @@ unsafe fn eight_pairs(p: *const f32, places: *const u32, at: usize) -> __m512 {
     }
 }
 
+/// The upper halves of the words of four vectors, numbers with a sign that are held between two bounds of one type of bytes, as bytes: in each
+/// quarter first those of the first vector's quarter.
+///
+/// # Safety
+/// The processor must have AVX-512 BW.
+#[inline(always)]
+unsafe fn bytes_of_upper_halves([a, b, c, d]: [__m512i; 4], [low, high]: [i16; 2]) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = _mm512_packs_epi32(_mm512_srai_epi32::<16>(a), _mm512_srai_epi32::<16>(b));
+        let second = _mm512_packs_epi32(_mm512_srai_epi32::<16>(c), _mm512_srai_epi32::<16>(d));
+        // What is held between bounds of bytes may be held between others before.
+        if low < 0 {
+            let bytes = _mm512_packs_epi16(first, second);
+            let above = _mm512_max_epi8(bytes, _mm512_set1_epi8(low as i8));
+            _mm512_min_epi8(above, _mm512_set1_epi8(high as i8))
+        } else {
+            let bytes = _mm512_packus_epi16(first, second);
+            let above = _mm512_max_epu8(bytes, _mm512_set1_epi8(low as i8));
+            _mm512_min_epu8(above, _mm512_set1_epi8(high as i8))
+        }
+    }
+}
+
 impl<const BF16: bool, const VNNI: bool> Lanes for Avx512<BF16, VNNI> {
     type F = __m512;
     type I = __m512i;
@@ -484,6 +508,44 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
             let bytes = _mm512_cvtepi16_epi8(_mm512_min_epi16(above, _mm512_set1_epi16(high)));
             _mm_storeu_si128(to[0].cast(), _mm256_castsi256_si128(bytes));
             _mm_storeu_si128(to[1].cast(), _mm256_extracti128_si256::<1>(bytes));
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_quad(self, from: [*const u8; 4]) -> [__m512i; 4] {
+        // SAFETY: the caller promises 64 readable bytes at each place, the token the features.
+        unsafe {
+            let (a, b) = (_mm512_loadu_si512(from[0].cast()), _mm512_loadu_si512(from[1].cast()));
+            let (c, d) = (_mm512_loadu_si512(from[2].cast()), _mm512_loadu_si512(from[3].cast()));
+            let low = [_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d)];
+            let high = [_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d)];
+            [
+                _mm512_unpacklo_epi16(low[0], low[1]),
+                _mm512_unpackhi_epi16(low[0], low[1]),
+                _mm512_unpacklo_epi16(high[0], high[1]),
+                _mm512_unpackhi_epi16(high[0], high[1]),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_quad(self, to: *mut u8, x: [__m512i; 4], bounds: [i16; 2]) {
+        // SAFETY: the caller promises 64 writable bytes, the token the features.
+        unsafe {
+            let bytes = bytes_of_upper_halves(x, bounds);
+            _mm512_storeu_si512(to.cast(), bytes);
+        }
+    }
+    #[inline(always)]
+    fn quarters(self, [a, b, c, d]: [__m512; 4]) -> [__m512; 4] {
+        // SAFETY: the token proves the features; no memory is touched.
+        unsafe {
+            let (ab, cd) = (_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0x44>(c, d));
+            let (ab_high, cd_high) = (_mm512_shuffle_f32x4::<0xee>(a, b), _mm512_shuffle_f32x4::<0xee>(c, d));
+            [
+                _mm512_shuffle_f32x4::<0x88>(ab, cd),
+                _mm512_shuffle_f32x4::<0xdd>(ab, cd),
+                _mm512_shuffle_f32x4::<0x88>(ab_high, cd_high),
+                _mm512_shuffle_f32x4::<0xdd>(ab_high, cd_high),
+            ]
         }
     }
     #[inline(always)]

@@ -282,6 +282,55 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         }
     }
 
+    /// Reads 64 bytes at each of the places as words that have one of each, the first place's lowest, in the [order of quarters](Simd::quarters).
+    /// # Safety
+    /// Each place must be readable for 64 bytes.
+    #[inline(always)]
+    unsafe fn load_quad(self, from: [*const u8; 4]) -> [Self::I; 4] {
+        let [a, b, c, d] = from;
+        let mut words = [self.zero(); 4];
+        for (v, to) in words.iter_mut().enumerate() {
+            let at = v * LANES;
+            let places = [a.wrapping_add(at), b.wrapping_add(at), c.wrapping_add(at), d.wrapping_add(at)];
+            // SAFETY: the caller's promise.
+            *to = self.from_bits(unsafe { self.load_words(places, LANES) });
+        }
+        let [a, b, c, d] = self.quarters(words);
+        [self.bits(a), self.bits(b), self.bits(c), self.bits(d)]
+    }
+
+    /// [`store_upper_halves`](Simd::store_upper_halves) of four vectors in the [order of quarters](Simd::quarters), to 64 bytes. Bounds are
+    /// those of one type of bytes.
+    /// # Safety
+    /// `to` must be writable for 64 bytes.
+    #[inline(always)]
+    unsafe fn store_quad(self, to: *mut u8, x: [Self::I; 4], bounds: [i16; 2]) {
+        let [a, b, c, d] = x;
+        let x = [self.from_bits(a), self.from_bits(b), self.from_bits(c), self.from_bits(d)];
+        let [a, b, c, d] = self.quarters(x);
+        let (first, second) = ([self.bits(a), self.bits(b)], [self.bits(c), self.bits(d)]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.store_upper_halves([to, to.wrapping_add(LANES)], first, bounds);
+            self.store_upper_halves([to.wrapping_add(2 * LANES), to.wrapping_add(3 * LANES)], second, bounds);
+        }
+    }
+
+    /// Four vectors in the order of quarters, and back: quarter q (four lanes) of vector v becomes quarter v of vector q. Instructions that interleave or
+    /// narrow work within the quarters of a register, and have four vectors in this order.
+    #[inline(always)]
+    fn quarters(self, x: [Self::F; 4]) -> [Self::F; 4] {
+        let [a, b, c, d] = x;
+        let from = [self.to_array(a), self.to_array(b), self.to_array(c), self.to_array(d)];
+        let mut to = [[0.0; LANES]; 4];
+        for (v, to) in to.iter_mut().enumerate() {
+            for (lane, to) in to.iter_mut().enumerate() {
+                *to = from[lane / 4][v * 4 + lane % 4];
+            }
+        }
+        [self.from_array(&to[0]), self.from_array(&to[1]), self.from_array(&to[2]), self.from_array(&to[3])]
+    }
+
     /// Whether the lower half of any lane of two vectors, unsigned, is below that lane of `limits`, which is less than 2¹⁶.
     #[inline(always)]
     fn any_lower_half_below(self, [a, b]: [Self::I; 2], limits: Self::I) -> bool {

@@ -317,6 +317,86 @@ fn upper_halves_within_bounds_are_written_as_bytes_to_both_places() {
     }
 }
 
+/// Four vectors in the order of quarters, and their upper halves as bytes in the order of their lanes before.
+struct Quads<'a>(&'a [[u32; LANES]; 4], [i16; 2]);
+
+impl Kernel for Quads<'_> {
+    type Output = ([[u32; LANES]; 4], [u8; 4 * LANES + 1]);
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        let mut x = [s.zero(); 4];
+        for (x, words) in x.iter_mut().zip(self.0) {
+            *x = s.from_array(&words.map(f32::from_bits));
+        }
+        let quarters = s.quarters(x);
+        let (mut ordered, mut bits) = ([[0; LANES]; 4], [s.splat_i(0); 4]);
+        for v in 0..4 {
+            ordered[v] = s.to_array(quarters[v]).map(f32::to_bits);
+            bits[v] = s.bits(quarters[v]);
+        }
+        let mut bytes = [0xa5; 4 * LANES + 1];
+        // SAFETY: there is room for 64 bytes.
+        unsafe { s.store_quad(bytes.as_mut_ptr(), bits, self.1) };
+        (ordered, bytes)
+    }
+}
+
+#[test]
+fn four_vectors_are_ordered_by_quarters_and_written_as_bytes() {
+    let mut rng = Rng::new(85);
+    for round in 0..200 {
+        // Far from the bounds, and next to them.
+        let spread = if round % 2 == 0 { 1 << 16 } else { 512 };
+        let mut word = || {
+            let upper = (rng.below(spread) as u16).wrapping_sub(spread as u16 / 2);
+            u32::from(upper) << 16 | rng.below(1 << 16) as u32
+        };
+        let x: [[u32; LANES]; 4] = std::array::from_fn(|_| std::array::from_fn(|_| word()));
+        let [low, high] = [[0, 255], [-128, 127], [3, 3], [-7, 100], [0, 90]][round % 5];
+        let want = x.map(|words| words.map(|word| ((word >> 16) as i16).clamp(low, high) as u8));
+        let order: [[u32; LANES]; 4] =
+            std::array::from_fn(|v| std::array::from_fn(|lane| x[lane / 4][v * 4 + lane % 4]));
+        for isa in Isa::available() {
+            let (ordered, bytes) = isa.run(Quads(&x, [low, high]));
+            assert_eq!(ordered, order, "{isa}");
+            assert_eq!((&bytes[..4 * LANES], bytes[4 * LANES]), (want.as_flattened(), 0xa5), "{isa}");
+        }
+    }
+}
+
+/// The words of 64 bytes of four places, back in the order of their bytes.
+struct QuadWords<'a>([&'a [u8; 4 * LANES]; 4]);
+
+impl Kernel for QuadWords<'_> {
+    type Output = [[u32; LANES]; 4];
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        // SAFETY: each place has 64 bytes.
+        let words = unsafe { s.load_quad(self.0.map(|bytes| bytes.as_ptr())) };
+        let mut x = [s.zero(); 4];
+        for v in 0..4 {
+            x[v] = s.from_bits(words[v]);
+        }
+        let mut out = [[0; LANES]; 4];
+        for (out, x) in out.iter_mut().zip(s.quarters(x)) {
+            *out = s.to_array(x).map(f32::to_bits);
+        }
+        out
+    }
+}
+
+#[test]
+fn words_of_64_bytes_hold_one_of_each_place() {
+    let places: [Box<[u8; 4 * LANES]>; 4] =
+        std::array::from_fn(|i| Box::new(std::array::from_fn(|j| (i * 71 + j * 37 + 11) as u8)));
+    let want: [[u32; LANES]; 4] = std::array::from_fn(|v| {
+        std::array::from_fn(|lane| u32::from_le_bytes([0, 1, 2, 3].map(|i| places[i][v * LANES + lane])))
+    });
+    for isa in Isa::available() {
+        assert_eq!(isa.run(QuadWords(places.each_ref().map(|place| &**place))), want, "{isa}");
+    }
+}
+
 struct LowerHalf([[f32; LANES]; 2], u16);
 
 impl Kernel for LowerHalf {

@@ -8,29 +8,31 @@
 //! Of up to three lines of the kernel, which moves by one, a word has one line more: so it serves a second line of the result, whose weights are those
 //! of the first a byte further up.
 //!
+//! Whole blocks of 64 channels are computed together ([`quads`]), others sixteen at a time.
+//!
 //! Sums are exact, so they are those of the other way. Weights have to be signed bytes around 0; what is signed in the image is moved
 //! up by 128.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::{BytePass, Finish};
+use super::{BytePass, Finish, quads};
 use crate::gemm::ZeroPoints;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 use crate::window::Windows;
 
 /// Lines of the image in a word.
-const GROUP: usize = 4;
+pub(super) const GROUP: usize = 4;
 
 /// Words of columns that are made at once, for all lines of the kernel: 16 KB.
-const COLUMNS: usize = 256;
+pub(super) const COLUMNS: usize = 256;
 
 /// Lines of the result for which the numbers of sixteen channels are loaded once.
 const LINES: usize = 8;
 
 /// Output positions computed together, sharing each load of a weight.
-const WIDTH: usize = 4;
+pub(super) const WIDTH: usize = 4;
 
 /// Whether the words of a line of the result serve the next one, too.
 fn serve_two(w: &Windows) -> bool {
@@ -38,12 +40,12 @@ fn serve_two(w: &Windows) -> bool {
 }
 
 /// Words for each channel and column of the kernel.
-fn groups(w: &Windows) -> usize {
+pub(super) fn groups(w: &Windows) -> usize {
     w.kernel[0].div_ceil(GROUP)
 }
 
 /// Columns of the image from the first of a window to its last.
-fn reach(w: &Windows) -> usize {
+pub(super) fn reach(w: &Windows) -> usize {
     (w.kernel[1] - 1) * w.dilation[1] + 1
 }
 
@@ -123,7 +125,7 @@ impl Kernel for Lines<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (pass, w) = (self.pass, &self.pass.windows);
-        let (c, groups) = (w.channels, groups(w));
+        let (c, groups, in_blocks) = (w.channels, groups(w), quads::fits(w));
         let mut words = Words(MaybeUninit::uninit());
         let work = Work {
             pass,
@@ -136,12 +138,18 @@ impl Kernel for Lines<'_> {
         while first < end {
             let count = LINES.min(end - first);
             let (rows, steps) = stripes(w, first..first + count);
-            for ch in (0..c).step_by(LANES) {
+            let (rows, mut ch) = (&rows[..steps], 0);
+            while ch < c {
+                let block = in_blocks && ch + quads::CHANNELS <= c;
+                if block && s.enter(quads::Lines { work: &work, rows, ch }) {
+                    ch += quads::CHANNELS;
+                    continue;
+                }
                 let lanes = (c - ch).min(LANES);
                 // SAFETY: `BytePass::run`'s promises; ch + lanes ≤ c.
                 unsafe {
                     let finish = Finish::of(s, pass, ch, lanes, true);
-                    for row in &rows[..steps] {
+                    for row in rows {
                         // Whole vectors without masks.
                         match (lanes, row.lines) {
                             (LANES, 1) => line::<S, 1>(s, &work, row, (ch, LANES), &finish),
@@ -151,6 +159,7 @@ impl Kernel for Lines<'_> {
                         }
                     }
                 }
+                ch += lanes;
             }
             first += count;
         }
@@ -162,20 +171,20 @@ impl Kernel for Lines<'_> {
 struct Words(MaybeUninit<[f32; COLUMNS * LANES]>);
 
 /// What all lines have in common.
-struct Work<'a> {
-    pass: &'a BytePass,
+pub(super) struct Work<'a> {
+    pub(super) pass: &'a BytePass,
     groups: usize,
     /// Columns of each group there is room for.
     columns: usize,
     /// Positions whose columns are made at once.
     stretch: usize,
-    words: *mut f32,
+    pub(super) words: *mut f32,
 }
 
 /// A line of the result, or two that share their words.
-struct Row {
-    task: usize,
-    lines: usize,
+pub(super) struct Row {
+    pub(super) task: usize,
+    pub(super) lines: usize,
     /// The lines of the kernel, as of both lines, that are within the image.
     inside: Range<usize>,
     /// The first line of the image, and how far the window's first is behind it: negative where that is above.
@@ -234,6 +243,12 @@ unsafe fn line<S: Simd, const L: usize>(
                 positions::<S, WIDTH, L>(s, work, at, (ch, lanes), finish, out + at * w.channels);
                 at += WIDTH;
             }
+            if at < count && count >= WIDTH {
+                // The last ones with some of those before once more: so few alone would wait for each other.
+                at = count - WIDTH;
+                positions::<S, WIDTH, L>(s, work, at, (ch, lanes), finish, out + at * w.channels);
+                at = count;
+            }
             while at < count {
                 positions::<S, 1, L>(s, work, at, (ch, lanes), finish, out + at * w.channels);
                 at += 1;
@@ -241,6 +256,36 @@ unsafe fn line<S: Simd, const L: usize>(
         }
         x += count;
     }
+}
+
+/// How many columns of `count` positions from `x` on are left of the image, inside of it, and right of it; where the inner ones of the lines of
+/// the kernel from `first` on begin with their channels from `ch` on, and how far pixels are apart: lines that are not within the image are
+/// `outside` all along.
+#[inline(always)]
+pub(super) fn line_columns(
+    pass: &BytePass,
+    row: &Row,
+    (first, ch): (usize, usize),
+    (x, count): (usize, usize),
+    outside: *const u8,
+) -> (usize, usize, usize, [*const u8; GROUP], [usize; GROUP]) {
+    let w = &pass.windows;
+    // Columns are counted from the left border's first: first those of the border, then the image's, then the other border's.
+    let begin = x * w.stride[1];
+    let end = begin + (count - 1) * w.stride[1] + reach(w);
+    let left = begin.clamp(w.pad[1], w.pad[1] + w.size[1]).clamp(begin, end);
+    let right = end.clamp(w.pad[1], w.pad[1] + w.size[1]).clamp(begin, end);
+    let (mut from, mut steps) = ([outside; GROUP], [0; GROUP]);
+    for i in 0..GROUP {
+        let tap = first + i;
+        if row.inside.contains(&tap) {
+            let y = row.image.wrapping_add_signed(row.y + (tap * w.dilation[0]) as isize);
+            let pixel = (y * w.size[1]).wrapping_add(left.wrapping_sub(w.pad[1]));
+            from[i] = pass.input.wrapping_add(pixel.wrapping_mul(w.channels).wrapping_add(ch));
+            steps[i] = w.channels;
+        }
+    }
+    (left - begin, right - left, end - right, from, steps)
 }
 
 /// Makes the words of a group of lines for `count` positions from `x` on.
@@ -256,43 +301,28 @@ unsafe fn make_words<S: Simd>(
     (ch, lanes): (usize, usize),
     (x, count): (usize, usize),
 ) {
-    let (pass, w) = (work.pass, &work.pass.windows);
+    let pass = work.pass;
     let flips = s.splat_i(if pass.signed { 0x8080_8080u32 as i32 } else { 0 });
     let zeros = s.xor_i(s.splat_i(i32::from_ne_bytes([pass.zero as u8; GROUP])), flips);
-    // Columns are counted from the left border's first: first those of the border, then the image's, then the other border's.
-    let begin = x * w.stride[1];
-    let end = begin + (count - 1) * w.stride[1] + reach(w);
-    let inside = |column: usize| column.clamp(w.pad[1], w.pad[1] + w.size[1]).clamp(begin, end);
-    let (left, right) = (inside(begin), inside(end));
     let outside = [pass.zero as u8; LANES];
-    // A line's first byte of these channels, and how far pixels are apart.
-    let mut from = [outside.as_ptr(); GROUP];
-    let mut steps = [0; GROUP];
-    for i in 0..GROUP {
-        let tap = group * GROUP + i;
-        if row.inside.contains(&tap) {
-            let y = row.image.wrapping_add_signed(row.y + (tap * w.dilation[0]) as isize);
-            let pixel = (y * w.size[1]).wrapping_add(left.wrapping_sub(w.pad[1]));
-            from[i] = pass.input.wrapping_add(pixel.wrapping_mul(w.channels).wrapping_add(ch));
-            steps[i] = w.channels;
-        }
-    }
+    let (left, inside, right, mut from, steps) =
+        line_columns(pass, row, (group * GROUP, ch), (x, count), outside.as_ptr());
     let mut to = work.words.wrapping_add(group * work.columns * LANES);
-    // SAFETY: there is room for the columns of a stretch; those from `left` on are within the image as the lines are, or what is read is
+    // SAFETY: there is room for the columns of a stretch; those inside are within the image as the lines are, or what is read is
     // `outside`.
     unsafe {
-        for _ in begin..left {
+        for _ in 0..left {
             s.store(to, s.from_bits(zeros));
             to = to.wrapping_add(LANES);
         }
-        for _ in left..right {
+        for _ in 0..inside {
             s.store(to, s.from_bits(s.xor_i(s.load_words(from, lanes), flips)));
             to = to.wrapping_add(LANES);
             for i in 0..GROUP {
                 from[i] = from[i].wrapping_add(steps[i]);
             }
         }
-        for _ in right..end {
+        for _ in 0..right {
             s.store(to, s.from_bits(zeros));
             to = to.wrapping_add(LANES);
         }
