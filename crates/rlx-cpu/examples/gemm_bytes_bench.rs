@@ -61,7 +61,7 @@ fn bytes(isa: Isa, [m, k, n]: [usize; 3], signed: bool, zero: u8, rounds: usize)
         k,
         terms: k,
         rows,
-        tap_step: None,
+        even: None,
         signed,
         b,
         a_zero: 128,

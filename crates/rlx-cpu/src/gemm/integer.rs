@@ -23,7 +23,7 @@
 //!     let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: 3 });
 //!     let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
 //!     let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, tap_step: None, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None, ahead: Ahead::Panels };
+//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, even: None, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None, ahead: Ahead::Panels };
 //!     g.run(Isa::detect(), 0..g.tasks(Isa::detect()));
 //! }
 //! assert_eq!(c, [-5 + 2 * 6]);
@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::fixed_tile::FixedTile;
-use super::kernel::{AnyRows, Rows, Strided};
+use super::kernel::{AnyRows, Even, Rows, Strided};
 use super::panels::{VECTORS, WIDEST, WIDEST_ROWS, tiles_across, vector_at};
 use super::prefetch::{Evenly, Prefetch, fetch_row, fetch_words};
 use super::requantise::{ByteEpilogue, Sums, TileColumns};
@@ -186,8 +186,8 @@ pub struct ByteGemm {
     pub terms: usize,
     /// Where the rows of A lie.
     pub rows: AnyRows<u8>,
-    /// How far each tap of a row is behind the one before, where that is the same for all: then the rows are asked for the first only.
-    pub tap_step: Option<usize>,
+    /// Where that is simple, how far taps and rows are apart: then few rows are asked where they are.
+    pub even: Option<Even>,
     /// Whether A's bytes are i8.
     pub signed: bool,
     /// B in packed panels.
@@ -480,7 +480,10 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tiles<'_, R, 
         let flip = if g.signed { FLIP as i32 } else { 0 };
         let spread = |word: i32| s.splat_i(if FLIPS { word ^ flip } else { word });
         let (taps, whole, far) = (g.rows.taps(), g.k / GROUP, self.far);
-        for row in self.rows.step_by(R) {
+        // Where the next rows of a line are, and how many it has left.
+        let (mut next, mut left) = (std::ptr::null::<u8>(), 0);
+        let mut lines = g.rows.tile::<R>(self.rows.start);
+        for row in self.rows.clone().step_by(R) {
             self.meanwhile.ahead.check(&mut ahead, self.meanwhile.panel);
             let mut start = [s.splat_i(0); V];
             for v in 0..V {
@@ -489,15 +492,35 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tiles<'_, R, 
             }
             let mut acc = [start; R];
             let mut line = self.b;
-            let lines = g.rows.tile::<R>(row);
-            let mut a = [std::ptr::null::<u8>(); R];
+            let mut a = [next; R];
+            if let Some(even) = g.even.filter(|_| left >= R) {
+                for r in 0..R {
+                    a[r] = next.wrapping_add(r * even.row_step);
+                }
+                left -= R;
+            } else if taps > 0 {
+                lines = g.rows.tile::<R>(row);
+                a = g.rows.pointers::<R>(&lines, 0);
+                if let Some(even) = g.even {
+                    left = (even.line - row % even.line).saturating_sub(R);
+                }
+            }
+            if let Some(even) = g.even {
+                next = a[0].wrapping_add(R * even.row_step);
+            }
             // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
             unsafe {
                 for tap in 0..taps {
-                    a = match g.tap_step {
-                        Some(step) if tap > 0 => a.map(|p| p.wrapping_add(step)),
-                        _ => g.rows.pointers::<R>(&lines, tap),
-                    };
+                    if tap > 0 {
+                        match g.even {
+                            Some(even) => {
+                                for r in 0..R {
+                                    a[r] = a[r].wrapping_add(even.tap_step);
+                                }
+                            }
+                            None => a = g.rows.pointers::<R>(&lines, tap),
+                        }
+                    }
                     let mut k = 0;
                     while k < whole {
                         let end = (k + STEPS).min(whole);

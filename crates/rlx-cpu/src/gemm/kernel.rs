@@ -177,6 +177,17 @@ pub enum AnyRows<T = f32> {
     Windows(ConvRows<T>),
 }
 
+/// Rows that are windows of an image without padding: those of a line are equally far apart, and so are their taps.
+#[derive(Debug, Clone, Copy)]
+pub struct Even {
+    /// Bytes from one tap of a row to the next.
+    pub tap_step: usize,
+    /// Rows of a line.
+    pub line: usize,
+    /// Bytes from one row of a line to the next.
+    pub row_step: usize,
+}
+
 /// What is worked out once for N rows of any of them.
 #[derive(Debug, Clone, Copy)]
 pub enum AnyTile<T, const N: usize> {

@@ -70,7 +70,7 @@ pub use generic::{Element, StridedMatrix, generic_gemm};
 pub(crate) use integer::byte_rows;
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
 pub(crate) use integer::{Columns, pack_byte_panel};
-pub use kernel::{AnyRows, PackedColumns, Rows, Strided};
+pub use kernel::{AnyRows, Even, PackedColumns, Rows, Strided};
 pub(crate) use packing::pack_panel;
 pub use packing::{copy_strided, groups, pack, packed_len, packed_words};
 pub(crate) use panels::IN_PLACE_DEPTH;

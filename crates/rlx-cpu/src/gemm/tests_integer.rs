@@ -1,7 +1,7 @@
 //! Matmuls of bytes against sums in i64, on every instruction set with and without its extensions: equal to the bit.
 
 use super::*;
-use crate::gemm::Strided;
+use crate::gemm::{ConvRows, Strided};
 
 /// Bytes that hit both ends of the range often.
 fn bytes(count: usize, seed: u32) -> Vec<u8> {
@@ -46,7 +46,7 @@ fn check(isa: Isa, [m, k, n]: [usize; 3], signed: [bool; 2], each: bool, pieces:
             k,
             terms: k,
             rows,
-            tap_step: None,
+            even: None,
             signed: signed[0],
             b,
             a_zero: a_zero as i32,
@@ -97,6 +97,75 @@ fn products_of_bytes_are_exact_on_every_instruction_set() {
 }
 
 #[test]
+fn rows_and_taps_that_are_equally_far_apart_are_those_that_are_asked_for() {
+    // Two images of pixels of four bytes, windows of three lines by three pixels: lines of the result are longer than tiles, shorter, and no multiple.
+    let (n, k) = (40, 12);
+    for (size, stride) in [([9, 41], 2), ([5, 7], 1), ([4, 26], 1), ([7, 34], 2)] {
+        let [lines, pixels] = size;
+        let out = [(lines - 3) / stride + 1, (pixels - 3) / stride + 1];
+        let m = 2 * out[0] * out[1];
+        let (a, b) = (bytes(2 * lines * pixels * 4, 5), bytes(3 * k * n, 9));
+        let mut packed = vec![0.0f32; byte_words(1, 3 * k, n).unwrap()];
+        let rows = AnyRows::Windows(ConvRows {
+            input: a.as_ptr(),
+            zeros: a.as_ptr(),
+            size: [1, lines, pixels],
+            strides: [lines * pixels * 4, pixels * 4, 4],
+            volume_stride: lines * pixels * 4,
+            out: [1, out[0], out[1]],
+            kernel: [1, 3, 1],
+            stride: [1, stride, stride],
+            dilation: [1; 3],
+            pad: [0; 3],
+            first: 0,
+        });
+        let even = Even { tap_step: pixels * 4, line: out[1], row_step: stride * 4 };
+        let zero = 0u8;
+        let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
+        // SAFETY: all pointers cover the extents given.
+        unsafe { pack_bytes(b.as_ptr(), true, [n as isize, 1], 3 * k, n, packed.as_mut_ptr(), 0..panels(n)) };
+        for isa in every_isa() {
+            let [mut with, mut without] = [vec![0i32; m * n], vec![1i32; m * n]];
+            for (even, c) in [(Some(even), &mut with), (None, &mut without)] {
+                let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
+                let terms = 3 * k;
+                let ahead = Ahead::Panels;
+                let g = ByteGemm {
+                    m,
+                    n,
+                    k,
+                    terms,
+                    rows,
+                    even,
+                    signed: false,
+                    b,
+                    a_zero: 3,
+                    b_zero,
+                    c,
+                    c_stride: n,
+                    epilogue: None,
+                    ahead,
+                };
+                let tasks = g.tasks(isa);
+                // SAFETY: all pointers cover the extents given.
+                unsafe {
+                    g.run(isa, 0..tasks / 3);
+                    g.run(isa, tasks / 3..tasks);
+                }
+            }
+            assert_eq!(with, without, "{isa}: {size:?} by {stride}");
+            let at = (m - 2) * n + 5;
+            let (y, x) = ((m - 2) / out[1] % out[0] * stride, (m - 2) % out[1] * stride);
+            let term = |p: usize| {
+                let byte = (lines + y + p / k) * pixels * 4 + x * 4 + p % k;
+                (number(a[byte], false) - 3) * number(b[p * n + 5], true)
+            };
+            assert_eq!(i64::from(with[at]), (0..3 * k).map(term).sum::<i64>(), "{isa}: {size:?}");
+        }
+    }
+}
+
+#[test]
 fn sums_beyond_i32_wrap_alike() {
     // 255 · 127 · 70,000 exceeds 2³¹.
     let (k, a, b) = (70_000, vec![255u8; 70_000], vec![127u8; 70_000]);
@@ -116,7 +185,7 @@ fn sums_beyond_i32_wrap_alike() {
                 k,
                 terms: k,
                 rows,
-                tap_step: None,
+                even: None,
                 signed: false,
                 b,
                 a_zero: 0,

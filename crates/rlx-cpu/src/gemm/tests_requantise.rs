@@ -32,8 +32,15 @@ impl Case {
         let bias = (0..n).map(|_| rng.uniform(-0.5, 0.5)).collect();
         let offset = round.is_multiple_of(3).then(|| (0..n).map(|_| rng.below(2000) as i32 - 1000).collect());
         let steps = |rng: &mut Rng| (rng.uniform(0.004, 0.02), rng.below(256) as i32);
-        let quantiser = |(scale, zero): (f32, i32)| Quantiser::new(scale, zero as f32, 0.0, 255.0);
-        let dequantiser = |(scale, zero): (f32, i32)| Dequantiser { scale, zero, signed: false };
+        // Signed or not, and sometimes within narrower bounds.
+        let signed = round % 7 < 2;
+        let least = if signed { -128 } else { 0 };
+        let quantiser = |(scale, zero): (f32, i32)| {
+            let least = least as f32;
+            let q = Quantiser::new(scale, zero as f32 + least, least, least + 255.0);
+            if round % 9 == 4 { q.clipped(0.0, 40.0 * scale).unwrap_or(q) } else { q }
+        };
+        let dequantiser = |(scale, zero): (f32, i32)| Dequantiser { scale, zero: zero + least, signed };
         let own = steps(rng);
         let residual = round.is_multiple_of(4).then(|| {
             let (last, mut other) = (steps(rng), steps(rng));
@@ -71,7 +78,8 @@ impl Case {
             let byte = self.quantiser.one(sum as f32 * self.scale[j] + self.bias[j]);
             let Some((others, [own, other], last)) = &self.residual else { return byte as u8 };
             let float = |d: &Dequantiser, byte: i32| (byte - d.zero) as f32 * d.scale;
-            last.one(float(own, byte) + float(other, i32::from(others[at]))) as u8
+            let added = if other.signed { i32::from(others[at] as i8) } else { i32::from(others[at]) };
+            last.one(float(own, byte) + float(other, added)) as u8
         };
         (0..m * n).map(place).collect()
     }
@@ -113,7 +121,7 @@ impl Case {
                 k,
                 terms: k,
                 rows,
-                tap_step: None,
+                even: None,
                 signed: false,
                 b: packed.as_ptr(),
                 a_zero: i32::from(self.a_zero),

@@ -158,7 +158,7 @@ impl StepKernel for MatMulInteger {
                     k: s.k,
                     terms: s.k,
                     rows: AnyRows::Matrix(Strided { ptr, row_stride: s.a_strides[0] }),
-                    tap_step: None,
+                    even: None,
                     signed: zeros.signed[0],
                     b,
                     a_zero,

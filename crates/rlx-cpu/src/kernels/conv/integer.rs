@@ -10,7 +10,7 @@ use rlx_opt::Claim;
 use super::border::Border;
 use super::{Conv, Route, Shape, Tail, depthwise_integer, has_whole_panels, is_depthwise_of};
 use crate::formats;
-use crate::gemm::{self, AnyRows, ByteGemm, ConvRows, Strided};
+use crate::gemm::{self, AnyRows, ByteGemm, ConvRows, Even, Strided};
 use crate::kernels::integer::{PER_NANO, Zeros};
 use crate::kernels::pack::pack_conv_bytes;
 use crate::kernels::region::Anchored;
@@ -253,7 +253,7 @@ impl ConvInteger {
         // SAFETY: the caller's promise.
         let epilogue = unsafe { self.conv.tail.byte_epilogue(cx) };
         let size = if epilogue.is_some_and(|e| e.quantiser.is_some()) { 1 } else { 4 };
-        let (mut k, mut tap_step) = (s.channels, None);
+        let (mut k, mut even) = (s.channels, None);
         let rows = match s.route {
             Route::Matmul(row_stride) => AnyRows::Matrix(Strided { ptr: input, row_stride }),
             Route::Windows => AnyRows::Windows(windows),
@@ -262,8 +262,11 @@ impl ConvInteger {
                 let ([h, w], c) = (self.conv.bordered(s, Border::All), pixel_bytes(s));
                 k = s.kernel[2] * c;
                 // All of a window of an image is within the copy.
-                tap_step = (s.kernel[0] == 1 && windows.pad[0] == 0)
-                    .then_some(w.wrapping_mul(c) * windows.dilation[1]);
+                even = (s.kernel[0] == 1 && windows.pad[0] == 0).then_some(Even {
+                    tap_step: w.wrapping_mul(c) * windows.dilation[1],
+                    line: s.out[2],
+                    row_step: windows.stride[2] * c,
+                });
                 AnyRows::Windows(ConvRows {
                     input: windows.zeros.wrapping_add(k.next_multiple_of(64)),
                     size: [s.size[0], h, w],
@@ -281,7 +284,7 @@ impl ConvInteger {
             k,
             terms: s.channels * s.kernel.iter().product::<usize>(),
             rows,
-            tap_step,
+            even,
             signed: zeros.signed[0],
             b,
             a_zero: zeros.number(zero),
