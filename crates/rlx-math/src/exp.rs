@@ -98,11 +98,27 @@ pub fn expm1<L: Lanes>(l: L, x: L::F) -> L::F {
     l.select(tiny, x, l.add(half, half))
 }
 
+/// The hyperbolic tangent by pieces of polynomials, where `l` looks numbers up.
+#[inline(always)]
+fn tanh_by_table<L: Lanes>(l: L, x: L::F) -> Option<L::F> {
+    // The raw operations keep a NaN.
+    let a = l.min_raw(l.splat(tanh_table::FAR), l.abs(x));
+    let piece = l.shr_i::<{ tanh_table::BELOW_PIECE }>(l.bits(l.max_raw(l.splat(tanh_table::NEAR), a)));
+    let [centres, tangents, coefficients @ ..] = &tanh_table::TABLE;
+    let t = l.sub(a, l.look_up(centres, piece)?);
+    let [first, second, third, fourth, fifth] = coefficients;
+    let y = l.mul_add(l.look_up(fifth, piece)?, t, l.look_up(fourth, piece)?);
+    let y = l.mul_add(y, t, l.look_up(third, piece)?);
+    let y = l.mul_add(y, t, l.look_up(second, piece)?);
+    let y = l.mul_add(y, t, l.look_up(first, piece)?);
+    Some(l.copysign(l.mul_add(y, t, l.look_up(tangents, piece)?), x))
+}
+
 /// The hyperbolic tangent: an odd polynomial near zero, 1 − 1 / (e^2|x| / 2 + 1/2) beyond; pieces of polynomials where lanes look
 /// numbers up.
 #[inline(always)]
 pub fn tanh<L: Lanes>(l: L, x: L::F) -> L::F {
-    if let Some(y) = tanh_table::tanh(l, x) {
+    if let Some(y) = tanh_by_table(l, x) {
         return y;
     }
     let a = l.abs(x);

@@ -3,22 +3,20 @@
 //! Pieces are quarters of the octaves from 3/64 to 10; the first one begins at 0. Which piece an argument is in are five bits of it, and each
 //! coefficient is one look-up, so that neither an exponential nor a division is needed.
 
-use crate::lanes::Lanes;
-
 /// From here on the result is 1.
-const FAR: f32 = 9.125;
+pub(crate) const FAR: f32 = 9.125;
 
 /// Smaller arguments are in the first piece, which is odd, as the tangent is.
-const NEAR: f32 = 0.039_062_5;
+pub(crate) const NEAR: f32 = 0.039_062_5;
 
 /// The exponent and the two highest bits of the fraction are the number of a piece, of which [`TABLE`] takes the lowest five bits.
-const BELOW_PIECE: i32 = 21;
+pub(crate) const BELOW_PIECE: i32 = 21;
 
 /// For each piece its centre, the tangent there, and the coefficients of the first to the fifth power of the distance from there.
 ///
 /// Each polynomial is (tanh(c + t) − tanh c) / t at the Chebyshev nodes of the piece, computed with forty digits. Of the numbers in the
 /// middle of a piece, the centre is the one whose tangent is closest to an f32.
-const TABLE: [[f32; 32]; 7] = [
+pub(crate) const TABLE: [[f32; 32]; 7] = [
     [
         2.250_282,
         2.750_335_2,
@@ -258,22 +256,6 @@ const TABLE: [[f32; 32]; 7] = [
         0.004_610_3,
     ],
 ];
-
-/// The tangent, where `l` looks numbers up.
-#[inline(always)]
-pub(crate) fn tanh<L: Lanes>(l: L, x: L::F) -> Option<L::F> {
-    // The raw operations keep a NaN.
-    let a = l.min_raw(l.splat(FAR), l.abs(x));
-    let piece = l.shr_i::<BELOW_PIECE>(l.bits(l.max_raw(l.splat(NEAR), a)));
-    let [centres, tangents, coefficients @ ..] = &TABLE;
-    let t = l.sub(a, l.look_up(centres, piece)?);
-    let [first, second, third, fourth, fifth] = coefficients;
-    let y = l.mul_add(l.look_up(fifth, piece)?, t, l.look_up(fourth, piece)?);
-    let y = l.mul_add(y, t, l.look_up(third, piece)?);
-    let y = l.mul_add(y, t, l.look_up(second, piece)?);
-    let y = l.mul_add(y, t, l.look_up(first, piece)?);
-    Some(l.copysign(l.mul_add(y, t, l.look_up(tangents, piece)?), x))
-}
 
 #[cfg(test)]
 mod tests {

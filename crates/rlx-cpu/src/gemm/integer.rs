@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::fixed_tile::FixedTile;
-use super::kernel::{AnyRows, Even, Rows, Strided};
+use super::kernel::{AnyRows, Even, Rows, Strided, first_taps, next_taps};
 use super::panels::{VECTORS, WIDEST, WIDEST_ROWS, tiles_across, vector_at};
 use super::prefetch::{Evenly, Prefetch, fetch_row, fetch_words};
 use super::requantise::{ByteEpilogue, Sums, TileColumns};
@@ -492,34 +492,12 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tiles<'_, R, 
             }
             let mut acc = [start; R];
             let mut line = self.b;
-            let mut a = [next; R];
-            if let Some(even) = g.even.filter(|_| left >= R) {
-                for r in 0..R {
-                    a[r] = next.wrapping_add(r * even.row_step);
-                }
-                left -= R;
-            } else if taps > 0 {
-                lines = g.rows.tile::<R>(row);
-                a = g.rows.pointers::<R>(&lines, 0);
-                if let Some(even) = g.even {
-                    left = (even.line - row % even.line).saturating_sub(R);
-                }
-            }
-            if let Some(even) = g.even {
-                next = a[0].wrapping_add(R * even.row_step);
-            }
+            let mut a = first_taps::<R>((&g.rows, g.even), row, &mut lines, (&mut next, &mut left));
             // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
             unsafe {
                 for tap in 0..taps {
                     if tap > 0 {
-                        match g.even {
-                            Some(even) => {
-                                for r in 0..R {
-                                    a[r] = a[r].wrapping_add(even.tap_step);
-                                }
-                            }
-                            None => a = g.rows.pointers::<R>(&lines, tap),
-                        }
+                        next_taps::<R>((&g.rows, g.even), tap, &lines, &mut a);
                     }
                     let mut k = 0;
                     while k < whole {

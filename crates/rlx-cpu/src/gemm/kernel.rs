@@ -188,6 +188,51 @@ pub struct Even {
     pub row_step: usize,
 }
 
+/// The first taps of the R rows from `row` on: behind those before, where so many rows of their line are `left`.
+#[inline(always)]
+pub(super) fn first_taps<const R: usize>(
+    (rows, even): (&AnyRows<u8>, Option<Even>),
+    row: usize,
+    lines: &mut AnyTile<u8, R>,
+    (next, left): (&mut *const u8, &mut usize),
+) -> [*const u8; R] {
+    let mut a = [*next; R];
+    if let Some(even) = even.filter(|_| *left >= R) {
+        for r in 0..R {
+            a[r] = next.wrapping_add(r * even.row_step);
+        }
+        *left -= R;
+    } else if rows.taps() > 0 {
+        *lines = rows.tile::<R>(row);
+        a = rows.pointers::<R>(lines, 0);
+        if let Some(even) = even {
+            *left = (even.line - row % even.line).saturating_sub(R);
+        }
+    }
+    if let Some(even) = even {
+        *next = a[0].wrapping_add(R * even.row_step);
+    }
+    a
+}
+
+/// Goes on from the taps `a` of R rows to number `tap`.
+#[inline(always)]
+pub(super) fn next_taps<const R: usize>(
+    (rows, even): (&AnyRows<u8>, Option<Even>),
+    tap: usize,
+    lines: &AnyTile<u8, R>,
+    a: &mut [*const u8; R],
+) {
+    match even {
+        Some(even) => {
+            for r in 0..R {
+                a[r] = a[r].wrapping_add(even.tap_step);
+            }
+        }
+        None => *a = rows.pointers::<R>(lines, tap),
+    }
+}
+
 /// What is worked out once for N rows of any of them.
 #[derive(Debug, Clone, Copy)]
 pub enum AnyTile<T, const N: usize> {
