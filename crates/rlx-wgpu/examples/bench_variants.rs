@@ -1,4 +1,4 @@
-//! How long each variant of a step takes, on Vulkan and OpenGL: matmuls and convolutions of common models, and what moves elements.
+//! How long each variant of a step takes, on Vulkan and OpenGL: matmuls and convolutions of common models, the experts of a mixture, and what moves elements.
 //!
 //! ```sh
 //! cargo run --release -p rlx-wgpu --example bench_variants [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
@@ -43,6 +43,11 @@ fn gather(name: &'static str, x: &[usize], axis: usize, places: usize) -> Case {
     Case { name, op: Op::Gather { axis }, x: x.to_vec(), w: vec![places] }
 }
 
+/// Rows of which each chooses two of some experts.
+fn experts(name: &'static str, rows: usize, w: &[usize; 3]) -> Case {
+    Case { name, op: Op::GroupedMatMul, x: vec![rows, 1, w[1]], w: w.to_vec() }
+}
+
 /// A square convolution of one image: channels in and out, groups, size of the image, of the kernel, and stride.
 fn conv(name: &'static str, [c, out, groups]: [usize; 3], [image, kernel, stride]: [usize; 3]) -> Case {
     let (strides, pads, dilations) = (vec![stride; 2], vec![kernel / 2; 4], vec![1; 2]);
@@ -60,6 +65,8 @@ fn cases() -> Vec<Case> {
         product("1×768 · 768×3072", &[1, 768], &[768, 3072]),
         product("12 × 128×32 · 32×128", &[12, 128, 32], &[12, 32, 128]),
         product("12 × 128×128 · 128×32", &[12, 128, 128], &[12, 128, 32]),
+        experts("64 rows, 2 of 8 × 512×512", 64, &[8, 512, 512]),
+        experts("1 row, 2 of 8 × 512×512", 1, &[8, 512, 512]),
         conv("conv 3×3, 64→64, 56²", [64, 64, 1], [56, 3, 1]),
         conv("conv 3×3, 128→128, 28²", [128, 128, 1], [28, 3, 1]),
         conv("conv 3×3, 256→256, 14²", [256, 256, 1], [14, 3, 1]),
@@ -87,22 +94,31 @@ fn values(dims: &[usize]) -> Vec<u8> {
 }
 
 impl Case {
-    fn weights(&self) -> Result<Option<Weight>> {
-        let Op::Gather { axis } = self.op else {
-            let w = || Weight::owned(DType::F32, &self.w, values(&self.w));
-            return (!self.w.is_empty()).then(w).transpose();
+    /// What the step reads beside its input: weights, or places.
+    fn weights(&self) -> Result<Vec<Weight>> {
+        let places = |dims: &[usize], most: usize| {
+            let number = |i: usize| ((i * 37 % most) as i32).to_le_bytes();
+            let bytes: Vec<u8> = (0..dims.iter().product::<usize>()).flat_map(number).collect();
+            Weight::owned(DType::I32, dims, bytes)
         };
-        let most = self.x[axis];
-        let places: Vec<u8> = (0..self.w[0]).flat_map(|i| ((i * 37 % most) as i32).to_le_bytes()).collect();
-        Weight::owned(DType::I32, &self.w, places).map(Some)
+        let numbers = || Weight::owned(DType::F32, &self.w, values(&self.w));
+        match self.op {
+            Op::Gather { axis } => Ok(vec![places(&self.w, self.x[axis])?]),
+            Op::GroupedMatMul => Ok(vec![numbers()?, places(&[self.x[0], 2], self.w[0])?]),
+            _ if self.w.is_empty() => Ok(Vec::new()),
+            _ => Ok(vec![numbers()?]),
+        }
     }
 }
 
 fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Result<Arc<LirModule>> {
     let mut graph = Graph::new(case.name);
     let x = graph.input("x", Shape::new(&case.x, DType::F32));
-    let w = case.weights()?.map(|w| graph.param("w", Shape::new(&case.w, w.dtype())));
-    let y = graph.try_add(case.op.clone(), &[x].into_iter().chain(w).collect::<Vec<_>>())?;
+    let mut operands = vec![x];
+    for (i, w) in case.weights()?.iter().enumerate() {
+        operands.push(graph.param(format!("w{i}"), Shape::new(w.dims(), w.dtype())));
+    }
+    let y = graph.try_add(case.op.clone(), &operands)?;
     graph.set_outputs(vec![y]);
     Ok(Arc::new(CompilePipeline::new(backend.target(options)?, options.clone()).compile(&graph)?.lir))
 }
@@ -114,15 +130,15 @@ fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(Str
     let no_variants = || Error::new(ErrorKind::Internal, format!("{} has one variant only", case.name));
     let step = lir.steps.first().ok_or_else(no_variants)?;
     let key = backend.tuning_key(&lir, step, &options)?.ok_or_else(no_variants)?;
-    let (x, w) = (values(&case.x), case.weights()?.map(Arc::new));
+    let (x, weights) = (values(&case.x), case.weights()?.into_iter().map(Arc::new).collect::<Vec<_>>());
     let mut executables: Vec<Box<dyn ExecutableGraph>> = Vec::new();
     for variant in 0..key.variants.len() {
         let mut tuning = Tuning::default();
         tuning.choose(&key, variant);
         let kept = CompileCache { tuning, ..CompileCache::default() };
         let mut executable = backend.compile_cached(Arc::clone(&lir), &options, &kept)?;
-        if let Some(w) = &w {
-            executable.set_param(0, Arc::clone(w))?;
+        for (i, w) in weights.iter().enumerate() {
+            executable.set_param(i, Arc::clone(w))?;
         }
         executables.push(executable);
     }

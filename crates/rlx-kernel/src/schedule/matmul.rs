@@ -9,6 +9,7 @@
 //! weights [2, 4, 80] · values [2, 80, 64]      k = [5, 16]:  for page { at = list[item, page]; for row { … table[at, row, n] } }
 //! ```
 
+use rlx_ir::lir::Operand;
 use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
@@ -34,7 +35,7 @@ impl Cx<'_> {
         self.element(id, &index)
     }
 
-    /// Neighbours of an operand that is an input, from an element on.
+    /// Neighbours of an operand that is stored, from an element on.
     fn matrix_elements(
         &mut self,
         (id, to): (NodeId, &[Dim]),
@@ -42,32 +43,80 @@ impl Cx<'_> {
         [row, column]: [&[Value]; 2],
         count: usize,
     ) -> Scheduled<Vec<Value>> {
-        let Some(number) = input_of(self.step, id) else { return reject("neighbours of what is no input") };
+        let Some(Stored { number, axes, picked }) = stored(self.step, id) else {
+            return reject("neighbours of what is not stored");
+        };
         let dims = self.graph().shape(id).dims().to_vec();
-        let mut index = self.broadcast_dims(&dims[..dims.len().saturating_sub(2)], to, batch);
-        index.extend_from_slice(row);
-        index.extend_from_slice(column);
+        let mut along = self.broadcast_dims(&dims[..dims.len().saturating_sub(2)], to, batch);
+        along.extend_from_slice(row);
+        along.extend_from_slice(column);
+        let mut index = along.clone();
+        axes.iter().zip(along).for_each(|(&axis, i)| index[axis] = i);
+        if let Some([table, list]) = picked {
+            let taken = self.graph().shape(list).rank();
+            // There always is an element to read, as the table has some.
+            let (number, _) = self.resolved(list, &index[..taken], table, 0)?;
+            index.splice(..taken, [number]);
+        }
         let place = self.place(Arg::Input(number));
         let at = self.address(&place, &index);
         Ok(self.b.load_wide(place.buffer, at, count))
     }
 }
 
-/// The input of a step that a matrix is, where it is no more than that and nothing is written to its buffer.
-fn input_of(step: &StepDesc, id: NodeId) -> Option<usize> {
-    let number = step.graph.inputs().position(|input| input.id == id)?;
+/// A matrix whose elements are read where they are stored.
+struct Stored {
+    /// The input of the step that has them.
+    number: usize,
+    /// Which dimension of what is stored, or picked, each of the matrix's dimensions is.
+    axes: Vec<usize>,
+    /// The table and the list, where a gather picks the matrix along the table's first axis: the experts of a mixture.
+    picked: Option<[NodeId; 2]>,
+}
+
+/// Where a matrix is stored: it is an input of the step, or picked from one that has elements, transposed at most, and nothing is written to its buffer.
+fn stored(step: &StepDesc, id: NodeId) -> Option<Stored> {
+    let graph = &step.graph;
+    let mut node = graph.node(id);
+    let mut axes: Vec<usize> = (0..node.shape.rank()).collect();
+    while let Op::Transpose { perm } = &node.op {
+        axes.iter_mut().for_each(|axis| *axis = perm[*axis]);
+        node = graph.node(node.inputs[0]);
+    }
+    let (source, picked) = match (&node.op, &node.inputs[..]) {
+        (Op::Gather { axis: 0 }, &[table, list]) => (table, Some([table, list])),
+        _ => (node.id, None),
+    };
+    let is_empty = |id: NodeId| graph.shape(id).dim(0).as_static().is_none_or(|size| size == 0);
+    if picked.is_some_and(|[table, _]| is_empty(table)) {
+        return None;
+    }
+    let number = graph.inputs().position(|input| input.id == source)?;
     let buffer = step.inputs[number].buffer;
-    step.outputs.iter().all(|output| output.buffer != buffer).then_some(number)
+    step.outputs.iter().all(|output| output.buffer != buffer).then_some(Stored { number, axes, picked })
+}
+
+/// The operand that has a stored matrix, and which of its dimensions is the matrix's last but `behind`.
+fn stored_axis(step: &StepDesc, id: NodeId, behind: usize) -> Option<(&Operand, usize)> {
+    let Stored { number, axes, picked } = stored(step, id)?;
+    let axis = axes[axes.len().checked_sub(1 + behind)?];
+    let taken = picked.map(|[_, list]| step.graph.shape(list).rank());
+    let axis = match taken {
+        // Behind what the list picks are the table's other dimensions.
+        Some(taken) => axis.checked_sub(taken)? + 1,
+        None => axis,
+    };
+    Some((&step.inputs[number], axis))
 }
 
 /// How many elements of a matrix along its last dimension but `behind` may be read by one access: as many of them are neighbours, wherever in the matrix
 /// they begin. 0 where none are. The elements have one of these numbers of `bits`.
 fn together(step: &StepDesc, id: NodeId, behind: usize, bits: &[usize]) -> usize {
-    let Some(operand) = input_of(step, id).map(|number| &step.inputs[number]) else { return 0 };
-    let (view, fits) = (&operand.view, bits.contains(&operand.dtype.bits()));
-    let Some(axis) = view.dims.len().checked_sub(1 + behind).filter(|_| fits) else {
+    let Some((operand, axis)) = stored_axis(step, id, behind) else { return 0 };
+    let view = &operand.view;
+    if !bits.contains(&operand.dtype.bits()) {
         return 0;
-    };
+    }
     let fits = |&width: &usize| {
         let whole = |e: Extent| e.as_const().is_some_and(|n| n % width as i64 == 0);
         let others = (0..view.dims.len()).filter(|&i| i != axis && view.dims[i] != Extent::Const(1));
@@ -86,15 +135,15 @@ const SHORT: &[usize] = &[16, 32];
 fn all_neighbours(step: &StepDesc, rhs: NodeId) -> Neighbours {
     let rank = step.graph.shape(rhs).rank();
     let along = |behind: usize| together(step, rhs, behind, SHORT);
-    let inner = |axis: usize| {
-        let view = input_of(step, rhs).map(|number| &step.inputs[number].view);
-        view.is_some_and(|view| view.strides.get(axis) == Some(&Extent::Const(1)))
+    let inner = |behind: usize| {
+        let stored = stored_axis(step, rhs, behind);
+        stored.is_some_and(|(operand, axis)| operand.view.strides[axis] == Extent::Const(1))
     };
     match rank.checked_sub(2) {
         None => Neighbours::Depth(along(0).max(1)),
         Some(_) if along(0) > 0 => Neighbours::Columns(along(0)),
         Some(_) if along(1) > 0 => Neighbours::Depth(along(1)),
-        Some(depth) if inner(depth) && !inner(depth + 1) => Neighbours::Depth(1),
+        Some(_) if inner(1) && !inner(0) => Neighbours::Depth(1),
         Some(_) => Neighbours::Columns(1),
     }
 }
