@@ -59,6 +59,9 @@ const KNOWN: &[Known] = &[
     ("ceil", Unary::Ceil, 0x1a38_ef90_5bd7_7c23, 0x1a38_ef90_5bd7_7c23),
 ];
 
+/// Functions that look coefficients up where an instruction does that, and their sums then.
+const LOOKED_UP: &[(&str, u64)] = &[("tanh", 0x26d0_b231_e8cb_4c01)];
+
 #[test]
 fn functions_keep_their_bits() {
     let mut wrong = Vec::new();
@@ -71,7 +74,12 @@ fn functions_keep_their_bits() {
                 continue;
             }
             let got = sum(isa, op, if turns { 6e4 } else { f32::INFINITY });
-            let want = if is_separate { separate } else { fused };
+            let looked_up = LOOKED_UP.iter().find(|known| known.0 == name);
+            let want = match (isa.kind(), looked_up) {
+                (IsaKind::Portable, _) => separate,
+                (IsaKind::Avx512, Some(&(_, sum))) => sum,
+                _ => fused,
+            };
             if got != want {
                 wrong.push(format!("{name} on {isa}: {got:#018x}"));
             }

@@ -19,8 +19,8 @@ static const void* const* lane_at(int lane) { return shown[simt::current - lane_
 static u16 half_word(u32 word, int i) { return (u16)(word >> 16 * (i & 1)); }
 
 #ifdef RLX_MMA
-// Some compilers evaluate what a program says to those for Blackwell, and all others do not have it.
-#define __CUDA_ARCH__ 800
+// Some compilers evaluate what a program says to that for Blackwell, which this is not. Nor does the processor have the conversions of sm_80.
+#define __CUDA_ARCH__ 0
 // Lane 8 i + r has the address of row r of matrix i; lane l gets two elements of row l / 4 of each.
 static void load_matrices(u32* r, const u16* p) {
   show(p, nullptr);
