@@ -2,10 +2,9 @@
 
 mod common;
 
-use std::cell::Cell;
 use std::sync::Arc;
 
-use common::{agree, apple, compiled, native, processor, shorts, try_module, words};
+use common::{agree, apple, bits_of_variants, compiled, native, processor, shorts, try_module, words};
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, difference, tolerance};
@@ -106,23 +105,6 @@ fn steps(graph: &Graph, target: &KernelTarget) -> Vec<Vec<OpKind>> {
     module.steps.iter().map(kinds).collect()
 }
 
-/// The bits of each variant, in all of which that number of variant is taken.
-fn results(graph: &Graph, bindings: &Bindings, target: &KernelTarget) -> Vec<Vec<Vec<u8>>> {
-    let module = try_module(graph, target).unwrap();
-    let (mut results, mut variant, most) = (Vec::new(), 0, Cell::new(1));
-    while variant < most.get() {
-        let choose = |variants: &[String]| {
-            most.set(most.get().max(variants.len()));
-            variant.min(variants.len() - 1)
-        };
-        let executable = Executable::choosing(Arc::clone(&module), target, choose).unwrap();
-        let result = executable.run(bindings).unwrap_or_else(|e| panic!("variant {variant}: {e}\n{graph}"));
-        results.push(result.iter().map(Value::encode).collect());
-        variant += 1;
-    }
-    results
-}
-
 #[test]
 fn random_mixtures_are_one_kernel_that_copies_no_matrix() {
     let mut several = 0;
@@ -135,7 +117,7 @@ fn random_mixtures_are_one_kernel_that_copies_no_matrix() {
         assert_eq!(steps.len(), 1, "{}: {steps:?}\n{graph}", target.name);
         assert!(steps[0].contains(&OpKind::Gather) && steps[0].contains(&OpKind::MatMul), "{steps:?}");
         agree(&graph, &bindings, target);
-        let results = results(&graph, &bindings, target);
+        let results = bits_of_variants(&graph, &bindings, target);
         several += usize::from(results.len() > 3);
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed} on {}\n{graph}", target.name);
     }

@@ -2,14 +2,10 @@
 
 mod common;
 
-use std::cell::Cell;
-use std::sync::Arc;
-
-use common::{agree, apple, compiled, native, shorts, try_module, words};
+use common::{agree, apple, bits_of_variants, compiled, native, shorts, try_module, words};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{AttentionShape, Gen, random_paged_attention};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Value};
-use rlx_kernel::interp::Executable;
 use rlx_kernel::{KernelTarget, step_variants};
 
 fn targets() -> [KernelTarget; 5] {
@@ -69,23 +65,6 @@ fn random_attention_reads_pages_where_they_are() {
     assert_eq!(apart, 0);
 }
 
-/// The bits of each variant of the kernels there are, in all of which that number of variant is taken.
-fn results(graph: &Graph, bindings: &Bindings, target: &KernelTarget) -> Vec<Vec<Vec<u8>>> {
-    let module = try_module(graph, target).unwrap();
-    let (mut results, mut variant, most) = (Vec::new(), 0, Cell::new(1));
-    while variant < most.get() {
-        let choose = |variants: &[String]| {
-            most.set(most.get().max(variants.len()));
-            variant.min(variants.len() - 1)
-        };
-        let executable = Executable::choosing(Arc::clone(&module), target, choose).unwrap();
-        let result = executable.run(bindings).unwrap_or_else(|e| panic!("variant {variant}: {e}"));
-        results.push(result.iter().map(Value::encode).collect());
-        variant += 1;
-    }
-    results
-}
-
 #[test]
 fn all_variants_give_the_same_bits() {
     let mut several = 0;
@@ -94,7 +73,7 @@ fn all_variants_give_the_same_bits() {
         let shape = AttentionShape { queries: g.pick(&[1, 4, 9, 33]), keys: 40, ..shape(&mut g) };
         let (graph, bindings) = random_paged_attention(&mut g, DType::F32, &shape, 8);
         let target = &targets()[seed as usize % 5];
-        let results = results(&graph, &bindings, target);
+        let results = bits_of_variants(&graph, &bindings, target);
         several += usize::from(results.len() > 2);
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed} on {}", target.name);
     }
@@ -134,7 +113,7 @@ fn rows_in_pages_are_multiplied_by_neighbours() {
             let wide = if transposed { "deep" } else { "wide" };
             assert!(names.iter().any(|name| name.starts_with(wide)), "{names:?}");
             agree(&graph, &bindings, &target);
-            let results = results(&graph, &bindings, &target);
+            let results = bits_of_variants(&graph, &bindings, &target);
             assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed} on {}", target.name);
         }
     }

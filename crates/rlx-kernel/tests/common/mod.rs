@@ -1,12 +1,13 @@
 //! What the tests share: targets, compiling, comparing with the oracle.
 #![allow(dead_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rlx_ir::op::{ArgOp, ScatterOp};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{difference, tolerance};
-use rlx_ir::{DType, Dim, Error, Graph, LirModule, Op, Shape};
+use rlx_ir::{DType, Dim, Error, Graph, LirModule, Op, Shape, Value};
 use rlx_kernel::interp::Executable;
 use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::pipeline::PassContext;
@@ -92,6 +93,23 @@ pub fn agree(graph: &Graph, bindings: &Bindings, target: &KernelTarget) {
 
 /// The dimensions and the element type of an input.
 type Input = (&'static [usize], DType);
+
+/// The bits of each variant of the kernels there are, in all of which that number of variant is taken.
+pub fn bits_of_variants(graph: &Graph, bindings: &Bindings, target: &KernelTarget) -> Vec<Vec<Vec<u8>>> {
+    let module = try_module(graph, target).unwrap();
+    let (mut results, mut variant, most) = (Vec::new(), 0, Cell::new(1));
+    while variant < most.get() {
+        let choose = |variants: &[String]| {
+            most.set(most.get().max(variants.len()));
+            variant.min(variants.len() - 1)
+        };
+        let executable = Executable::choosing(Arc::clone(&module), target, choose).unwrap();
+        let result = executable.run(bindings).unwrap_or_else(|e| panic!("variant {variant}: {e}\n{graph}"));
+        results.push(result.iter().map(Value::encode).collect());
+        variant += 1;
+    }
+    results
+}
 
 /// Arg-reductions, top-k of rows that are sorted and of rows that are selected from, and scatters of many updates.
 pub fn index_graphs() -> Vec<Graph> {
