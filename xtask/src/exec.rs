@@ -109,7 +109,7 @@ impl Run {
 
     /// Runs to the end or the deadline; returns success and all output, which is also appended to the log.
     pub fn capture(&self, command: &mut Command) -> Result<(bool, String), String> {
-        let shown = format!("{command:?}");
+        let shown = shortened(format!("{command:?}"));
         let log = File::options().append(true).open(self.log()).map_err(|e| e.to_string())?;
         let start = log.metadata().map_err(|e| e.to_string())?.len() as usize;
         let other = log.try_clone().map_err(|e| e.to_string())?;
@@ -201,8 +201,29 @@ fn executable(line: &str) -> Option<(String, PathBuf)> {
     Some((message["executable"].as_str()?.to_owned(), folder))
 }
 
+/// A command as messages show it: some name a thousand files.
+fn shortened(command: String) -> String {
+    const MOST: usize = 400;
+    match command.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} …", &command[..end]),
+        None => command,
+    }
+}
+
 /// The last `count` lines.
 fn tail(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_up_to_a_length() {
+        assert_eq!(shortened("\"cargo\" \"test\"".to_owned()), "\"cargo\" \"test\"");
+        let long = shortened("é".repeat(5000));
+        assert_eq!((long.chars().count(), long.ends_with(" …")), (402, true));
+    }
 }
