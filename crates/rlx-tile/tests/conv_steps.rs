@@ -122,6 +122,19 @@ fn what_is_no_such_convolution_is_refused_with_the_reason() {
 }
 
 #[test]
+fn one_filter_has_what_broadcasts_behind_it() {
+    let graph = "graph \"g\" {\n  %0 = Input {name=\"x\"} : [2, 2, 2, 8] f16\n  %1 = Param {name=\"w\"} : [1, 8, 1, 1] f16\n  \
+         %2 = Conv(%0, %1) {strides=[1, 1], pads=[0, 1, 0, 0], dilations=[1, 1], groups=1, format=ChannelsLast} : [2, 2, 3, 1] f16\n  \
+         %3 = Input {name=\"y\"} : [2, 1, 1, 1] f16\n  %4 = Binary.Mul(%2, %3) : [2, 2, 3, 1] f16\n  return %4\n}";
+    let compiled = compiled(text::parse(graph).unwrap(), 0);
+    for arch in ARCHS {
+        let (results, tiled, refused) = compiled.run_by_tiles(arch, None);
+        compiled.check(&results, arch);
+        assert_eq!(tiled, 1, "{}: {refused:?}", arch.name());
+    }
+}
+
+#[test]
 fn all_tilings_of_an_architecture_give_the_same_bits() {
     for arch in ARCHS {
         for seed in 0..4 {

@@ -72,8 +72,15 @@ pub(super) fn dim_groups(to: &[Extent], from: &[Extent]) -> Vec<(Range<usize>, R
 }
 
 impl Cx<'_> {
-    /// States the value of a node at an index.
+    /// States the value of a node at an index. Ops that broadcast ask for index 0 of dimensions that are 1: they find it, too.
     pub fn bind(&mut self, node: NodeId, index: &[Value], value: Value) {
+        let dims = self.graph().shape(node).dims();
+        let single: Vec<bool> = dims.iter().map(|d| d.as_static() == Some(1)).collect();
+        if single.len() == index.len() && single.contains(&true) {
+            let zero = self.b.int(0);
+            let at = index.iter().zip(&single).map(|(&i, &single)| if single { zero } else { i });
+            self.made.insert((node, at.collect()), value);
+        }
         self.made.insert((node, index.to_vec()), value);
     }
 
