@@ -1,7 +1,7 @@
 """The models that are timed: by name from `models/cases.json`, whose weights are made on the spot, or from `nets.py`, or files of ONNX.
 
-`NAME_OR_FILE[+FORMAT][:DIM=N,...]`: `+qdq`, `+qop` or `+int8` quantises it (`quantised.py`), and sizes are given to its dynamic
-dimensions. Inputs are made here, so that all peers get the same.
+`NAME_OR_FILE[+FORMAT][:DIM=N,...]`: `+qdq`, `+qop`, `+int8`, `+w4` or `+w8` quantises it (`quantised.py`), and sizes are given to its
+dynamic dimensions. Inputs are made here, so that all peers get the same.
 """
 
 import ast

@@ -1,9 +1,11 @@
-"""Full-size models in 8 bits: ONNX Runtime's quantiser over a model that lies here in f32.
+"""Full-size models in 8 and 4 bits: ONNX Runtime's quantiser over a model that lies here in f32.
 
 `NAME+qdq` and `NAME+qop` are quantised statically (unsigned activations, signed weights for each channel), calibrated on
-one input of random numbers, which is right for timing and says nothing about accuracy; `NAME+int8` dynamically.
+one input of random numbers, which is right for timing and says nothing about accuracy; `NAME+int8` dynamically. `NAME+w4` and
+`NAME+w8` have weights of 4 and 8 bits in blocks of 32 (`MatMulNBits`) beside activations in f32.
 """
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ from onnxruntime.quantization import (
 )  # fmt: skip
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-FORMATS = {"qdq": QuantFormat.QDQ, "qop": QuantFormat.QOperator, "int8": None}
+STATIC = {"qdq": QuantFormat.QDQ, "qop": QuantFormat.QOperator}
+WEIGHT_BITS = {"w4": 4, "w8": 8}
+FORMATS = (*STATIC, "int8", *WEIGHT_BITS)
 
 
 class Once(CalibrationDataReader):
@@ -37,13 +41,25 @@ def quantised(model, how, feeds, folder):
     try:
         if how == "int8":
             quantize_dynamic(whole, made, per_channel=True, weight_type=QuantType.QInt8)
+        elif how in WEIGHT_BITS:
+            quantise_weights(whole, made, WEIGHT_BITS[how])
         else:
             quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
             quantize_static(
-                str(prepared), str(made), Once(feeds), quant_format=FORMATS[how], per_channel=True,
+                str(prepared), str(made), Once(feeds), quant_format=STATIC[how], per_channel=True,
                 activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
             )  # fmt: skip
     finally:
         for scratch in (whole, prepared):
             scratch.unlink(missing_ok=True)
     return made
+
+
+def quantise_weights(model, made, bits):
+    """`model` with the weights of its matmuls in blocks of `bits` bits."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer, logger
+
+    logger.setLevel(logging.WARNING)  # else a line for each node
+    quantiser = MatMulNBitsQuantizer(onnx.load(model), bits=bits, block_size=32)
+    quantiser.process()
+    quantiser.model.save_model_to_file(str(made), use_external_data_format=False)
