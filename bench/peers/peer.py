@@ -24,22 +24,28 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """A runtime: how its worker is started, and the precisions it offers. One that has no bf16 takes part in f32."""
+    """A runtime: how its worker is started, the precisions it offers, and whether it takes part unless others are asked for. One that has no
+    bf16 takes part in f32."""
 
     name: str
     title: str
     command: tuple
     precisions: tuple = ("f32",)
+    usual: bool = True
 
 
-def of_python(worker):
-    return sys.executable, HERE / "workers" / worker
+def of_python(worker, *options):
+    return sys.executable, HERE / "workers" / worker, *options
 
 
 KINDS = [
     Kind("rlx", "RLX", (WORKERS / "rlx",), ("f32", "bf16")),
     Kind("onnxruntime", "ONNX Runtime", of_python("onnxruntime_worker.py")),
     Kind("openvino", "OpenVINO", of_python("openvino_worker.py"), ("f32", "bf16")),
+    # Without quantising f32 activations to 8 bits beside weights of 4 and 8 bits, as it does of itself.
+    Kind(
+        "openvino-exact", "OpenVINO, f32 activations", of_python("openvino_worker.py", "--f32-activations"), usual=False
+    ),
     Kind("tract", "tract", (WORKERS / "tract",)),
     Kind("rten", "rten", (WORKERS / "rten",)),
 ]

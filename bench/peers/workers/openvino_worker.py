@@ -1,7 +1,13 @@
-"""OpenVINO's worker."""
+"""OpenVINO's worker. With `--f32-activations` it quantises no activations that are f32 in the model."""
+
+import sys
 
 import openvino
 from serve import serve
+
+F32_ACTIVATIONS = "--f32-activations" in sys.argv
+if F32_ACTIVATIONS:
+    sys.argv.remove("--f32-activations")
 
 
 def load(path, inputs, threads, precision, _dims):
@@ -9,6 +15,8 @@ def load(path, inputs, threads, precision, _dims):
     model = core.read_model(path)
     model.reshape({name: list(array.shape) for name, array in inputs.items()})
     options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
+    if F32_ACTIVATIONS:
+        options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     compiled = core.compile_model(model, "CPU", options)
     got = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
     assert got == {"f32": "f32", "bf16": "bf16"}[precision], f"{got} instead of {precision}"

@@ -13,6 +13,14 @@ pub(crate) const CONV_WEIGHTS: PackFormat = PackFormat::new("ConvWeights");
 pub(crate) const GROUPED_WEIGHTS: PackFormat = PackFormat::new("GroupedWeights");
 /// The weights `[n, blocks, size]` of a matmul by quantised blocks, in panels of columns, as they are.
 pub(crate) const BLOCK_WEIGHTS: PackFormat = PackFormat::new("BlockWeights");
+/// The same bytes, where a few rows are multiplied in fixed point ([`crate::gemm::FixedRows`]).
+pub(crate) const FIXED_POINT_BLOCKS: PackFormat = PackFormat::new("FixedPointBlocks");
+
+/// Whether weights of this format are quantised blocks as they are.
+pub(crate) fn is_blocks(format: PackFormat) -> bool {
+    [BLOCK_WEIGHTS, FIXED_POINT_BLOCKS].contains(&format)
+}
+
 /// The weights `[O, I, k…]` of a convolution, transformed for Winograd's `F(2 × 2, 3 × 3)`: a convolution's weights of 16 points for each piece of a window.
 pub(crate) const WINOGRAD_2: PackFormat = PackFormat::new("WinogradWeights2");
 /// As [`WINOGRAD_2`], for `F(4 × 4, 3 × 3)`: 36 points.

@@ -79,7 +79,7 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
             1 => true,
             _ => false,
         },
-        Op::Pack { format: formats::BLOCK_WEIGHTS } => false,
+        Op::Pack { format } if formats::is_blocks(*format) => false,
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
         Op::GroupedMatMul => input == 1,
         Op::Recurrent { .. } if input == 0 => last_is_contiguous(view) && rows_run_forwards(view),
@@ -263,6 +263,7 @@ impl Target for CpuTarget {
         match &node.op {
             Op::Conv { .. } => conv::winograd::pack_format(self.isa, (node, input), graph, users)
                 .or_else(|| self.pack_format(node, input, graph)),
+            Op::MatMulBlocks => matmul_blocks::fast_pack_format(self.isa, node, input, graph),
             Op::Region { body } => {
                 let (reader, own) = region::readers(&body.graph, input).next()?;
                 self.fast_pack_format(reader, own, &body.graph, &facts::users(&body.graph))

@@ -1,13 +1,15 @@
-//! Matmuls by weights that stay quantised in blocks: the bits of dequantising first, and the memory of not doing so.
+//! Matmuls by weights that stay quantised in blocks: the bits of dequantising first, or a few rows in fixed point where bits may change, and the
+//! memory of not dequantising.
 
 mod common;
 
 use common::{compile, run};
 use rlx_cpu::CpuBackend;
+use rlx_cpu::isa::Isa;
 use rlx_ir::oracle::{Bindings, evaluate_op};
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, DimBinding, Graph, GraphExt, NodeId, Op, Shape, Value};
-use rlx_opt::CompileOptions;
+use rlx_opt::{CompileOptions, Numerics};
 
 /// Weights of `n` columns in blocks, with values.
 struct Weights {
@@ -89,7 +91,11 @@ fn quantised_weights_give_the_bits_of_dequantised_ones() {
     for (i, size) in sizes.into_iter().enumerate() {
         for dtype in types {
             let weights = Weights::new(&mut g, dtype, size, i % 2 == 0);
-            for rows in [1, 5, 70] {
+            // Under `Fast` a few rows are in fixed point.
+            for (rows, numerics) in
+                [(1, Numerics::Strict), (5, Numerics::Strict), (70, Numerics::Strict), (70, Numerics::Fast)]
+            {
+                let options = CompileOptions::default().numerics(numerics);
                 let x = g.value(DType::F32, &[rows, weights.k], -1.0..1.0);
                 let b = g.value(DType::F32, &[weights.n], -1.0..1.0);
                 let mut all = Vec::new();
@@ -98,12 +104,59 @@ fn quantised_weights_give_the_bits_of_dequantised_ones() {
                     for (graph, mut bindings) in [weights.graph(rows), weights.dequantized(rows)] {
                         bindings.set_input("x", x.clone());
                         bindings.set_param("b", b.clone());
-                        let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+                        let mut exec = compile(&graph, &backend, &options).unwrap();
                         all.push(run(&mut *exec, &bindings, &DimBinding::new()).unwrap());
                     }
                 }
                 assert!(all.iter().all(|y| *y == all[0]), "{dtype} {size:?} {rows} rows");
             }
+        }
+    }
+}
+
+/// The bits of the results of some rows with one thread and two, which agree.
+fn results(weights: &Weights, x: &Value, b: &Value, numerics: Numerics) -> Vec<u8> {
+    let (graph, mut bindings) = weights.graph(x.dims[0]);
+    bindings.set_input("x", x.clone());
+    bindings.set_param("b", b.clone());
+    let run = |threads| {
+        let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+        let options = CompileOptions::default().numerics(numerics);
+        let mut exec = compile(&graph, &backend, &options).unwrap();
+        run(&mut *exec, &bindings, &DimBinding::new()).unwrap().swap_remove(0)
+    };
+    let (one, two) = (run(1), run(2));
+    assert_eq!(one, two);
+    one
+}
+
+#[test]
+fn rows_in_fixed_point_have_the_same_bits_beside_any_others() {
+    let mut g = Gen::new(8);
+    for (dtype, size) in [(DType::U4, [50, 300, 32]), (DType::I8, [97, 128, 64])] {
+        let weights = Weights::new(&mut g, dtype, size, true);
+        let b = g.value(DType::F32, &[weights.n], -1.0..1.0);
+        // Rows 2 to 5 are not for fixed point.
+        let mut numbers = g.value(DType::F32, &[7, weights.k], -1.0..1.0).floats().unwrap().to_vec();
+        for (row, extreme) in [(2, f64::INFINITY), (3, f64::NAN), (4, 1e30), (5, 1e-30)] {
+            let of_row = &mut numbers[row * weights.k..][..weights.k];
+            match extreme {
+                1e-30 => of_row.iter_mut().for_each(|x| *x *= extreme),
+                _ => of_row[weights.k / 2] = extreme,
+            }
+        }
+        let value = |rows: std::ops::Range<usize>| {
+            let numbers = numbers[rows.start * weights.k..rows.end * weights.k].to_vec();
+            Value::float(DType::F32, &[rows.len(), weights.k], numbers).rounded()
+        };
+        let fast = results(&weights, &value(0..7), &b, Numerics::Fast);
+        let strict = results(&weights, &value(0..7), &b, Numerics::Strict);
+        let row = |bits: &[u8], row: usize| bits[row * weights.n * 4..][..weights.n * 4].to_vec();
+        for at in 0..7 {
+            let alone = results(&weights, &value(at..at + 1), &b, Numerics::Fast);
+            assert_eq!(row(&fast, at), row(&alone, 0), "{dtype}, row {at}");
+            let fixed = Isa::detect().has_vnni() && !(2..=5).contains(&at);
+            assert_eq!(row(&fast, at) != row(&strict, at), fixed, "{dtype}, row {at}");
         }
     }
 }

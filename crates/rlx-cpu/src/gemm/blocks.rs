@@ -1,18 +1,19 @@
 //! Matmuls by weights that stay quantised in blocks: `C = epilogue(A · W)`, `W = (w − zero) · scale`.
 //!
-//! The weights are packed once, as they are: a panel has 48 columns as everywhere, and a row of it is 48 bytes, one for each
-//! column, with one step of depth (8 bits) or two (4 bits, the first in the low half). A task makes floats of a part
-//! of a panel's depth ([`CHUNK`] steps), which stay in the first-level cache while all of its rows are multiplied by
+//! The weights are packed once, as they are: a panel has 48 columns as everywhere, and a row of it is 48 words, one for each
+//! column, of four bytes: four steps of depth (8 bits) or eight (4 bits: the first four in the low halves of the bytes). A task makes
+//! floats of a part of a panel's depth ([`CHUNK`] steps), which stay in the first-level cache while all of its rows are multiplied by
 //! them. So memory delivers an eighth or a quarter of what floats would be, and many rows share the conversion.
+//! A few rows do not pay for it: where bits may change they are multiplied [in fixed point](super::fixed_rows).
 //!
-//! **Same bits always.** The floats are those that `Dequantize` makes (`w − zero` is exact where zero points are whole numbers,
+//! **Same bits.** The floats are those that `Dequantize` makes (`w − zero` is exact where zero points are whole numbers,
 //! and the product is rounded once), and each result is one chain of multiply-adds in ascending depth, as in
 //! [`Gemm`]: so the results are those of dequantising first.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::epilogue::Epilogue;
+use super::epilogue::{Epilogue, each_row};
 use super::kernel::{AnyRows, Part, Rows, Strided};
 use super::panels::lanes_of;
 use super::prefetch::Prefetch;
@@ -44,15 +45,26 @@ impl BlockElement {
         }
     }
 
+    /// Steps of depth in a word of a packed column.
+    pub(super) const fn steps(self) -> usize {
+        if self.bits == 4 { 8 } else { 4 }
+    }
+
+    /// Words of a packed column of `depth` steps.
+    pub(super) const fn words(self, depth: usize) -> usize {
+        depth.div_ceil(self.steps())
+    }
+
     /// What is added to a stored number: halves of a byte are packed as unsigned ones.
-    const fn offset(self) -> f32 {
+    pub(super) const fn offset(self) -> f32 {
         if self.bits == 4 && self.signed { 8.0 } else { 0.0 }
     }
 }
 
-/// Bytes of the packed weights of `n` columns of `depth` elements; `None` if that overflows.
+/// Bytes of the packed weights of `n` columns of `depth` elements; `None` if that overflows, or half a byte is left.
 pub fn block_bytes(element: BlockElement, depth: usize, n: usize) -> Option<usize> {
-    panels(n).checked_mul(PANEL)?.checked_mul(element.bytes(depth)?)
+    element.bytes(depth)?;
+    panels(n).checked_mul(PANEL)?.checked_mul(element.words(depth).checked_mul(4)?)
 }
 
 /// Packs some panels of the weights `[n, depth]`, whose rows are at `from` without gaps.
@@ -67,23 +79,38 @@ pub unsafe fn pack_blocks(
     to: *mut u8,
     which: Range<usize>,
 ) {
-    let rows = element.bytes(depth).unwrap_or(0);
-    let flip = if element.bits == 4 && element.signed { 0x88 } else { 0 };
+    let (bytes, words) = (element.bytes(depth).unwrap_or(0), element.words(depth));
+    let flip = if element.bits == 4 && element.signed { 0x8888_8888 } else { 0 };
+    // A word has as many bytes of a row as of a packed column, and those that are missing are 0.
     for panel in which {
         let first = panel * PANEL;
-        let width = PANEL.min(n - first);
-        for row in 0..rows {
-            let line = to.wrapping_add((panel * rows + row) * PANEL);
+        for word in 0..words {
+            let line = to.wrapping_add((panel * words + word) * PANEL * 4);
             for column in 0..PANEL {
-                // SAFETY: the caller's promise; the column is one of the weights', and the panel is within `to`.
-                unsafe {
-                    let byte =
-                        if column < width { *from.add((first + column) * rows + row) ^ flip } else { 0 };
-                    *line.add(column) = byte;
+                let mut of_row = [0u8; 4];
+                if first + column < n {
+                    let here = (bytes - 4 * word).min(4);
+                    let at = from.wrapping_add((first + column) * bytes + 4 * word);
+                    // SAFETY: the caller's promise; the column is one of the weights', and so many bytes of its row are left.
+                    unsafe { std::ptr::copy_nonoverlapping(at, of_row.as_mut_ptr(), here) };
                 }
+                let word = u32::from_le_bytes(of_row) ^ flip;
+                let word = if element.bits == 4 { halves_apart(word) } else { word };
+                // SAFETY: the line is within the panel, which the caller gives.
+                unsafe { line.add(4 * column).cast::<u32>().write_unaligned(word) };
             }
         }
     }
+}
+
+/// Of eight numbers of 4 bits in ascending order: the first four as the low halves of the bytes, the others as the high ones.
+const fn halves_apart(word: u32) -> u32 {
+    let (mut apart, mut i) = (0, 0);
+    while i < 8 {
+        apart |= (word >> (4 * i) & 15) << (8 * (i % 4) + 4 * (i / 4));
+        i += 1;
+    }
+    apart
 }
 
 /// One matmul by quantised weights; the module says how.
@@ -103,7 +130,7 @@ pub struct BlockGemm {
     pub element: BlockElement,
     /// Elements that one column's packed weights have: the depth of whole blocks.
     pub depth: usize,
-    /// Elements of a block; even where two share a byte.
+    /// Elements of a block.
     pub size: usize,
     /// The scale of each block of each column, `[blocks, n]`.
     pub scale: *const f32,
@@ -123,7 +150,7 @@ unsafe impl Send for BlockGemm {}
 unsafe impl Sync for BlockGemm {}
 
 impl BlockGemm {
-    fn tiling(&self, max_rows: usize) -> Tiling {
+    pub(super) fn tiling(&self, max_rows: usize) -> Tiling {
         Tiling::new(self.m, self.n, self.k, max_rows, TileSizes::DEFAULT)
     }
 
@@ -143,11 +170,39 @@ impl BlockGemm {
     }
 
     /// The float matmul whose panel's part is in `b` by turns.
-    fn floats(&self) -> Gemm<AnyRows<f32>> {
+    pub(super) fn floats(&self) -> Gemm<AnyRows<f32>> {
         let &BlockGemm { m, n, k, rows, c, c_stride, epilogue, .. } = self;
         let rows = rows.any();
         let (b, tile_sizes) = (std::ptr::null(), TileSizes::DEFAULT);
         Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead: Ahead::Panels, wide: None }
+    }
+
+    /// Some rows, in stretches of tiles of one height, of the columns of a panel.
+    ///
+    /// # Safety
+    /// As [`run`](BlockGemm::run), of which this is a part; the rows and columns must be in range.
+    #[inline(always)]
+    pub(super) unsafe fn run_panel<S: Simd>(
+        &self,
+        s: S,
+        (panel, columns): (usize, Range<usize>),
+        runs: impl Iterator<Item = (Range<usize>, usize)> + Clone,
+    ) {
+        let (floats, mut none) = (self.floats(), Prefetch::NONE);
+        let mut buffer = MaybeUninit::<Lines<{ CHUNK * PANEL }>>::uninit();
+        let b = buffer.as_mut_ptr().cast::<f32>();
+        let chunks = self.k.div_ceil(CHUNK).max(1);
+        for chunk in 0..chunks {
+            let k = chunk * CHUNK..((chunk + 1) * CHUNK).min(self.k);
+            let part = Part { taps: 0..1, k: k.clone(), first: chunk == 0, last: chunk + 1 == chunks };
+            // SAFETY: the caller's promise; the buffer holds a chunk of a panel.
+            unsafe {
+                s.enter(Unpack { of: self, panel, k, to: b });
+                for rows in runs.clone() {
+                    tiles_any(s, &floats, rows, columns.clone(), b, &part, &mut none);
+                }
+            }
+        }
     }
 }
 
@@ -161,24 +216,11 @@ impl Kernel for RunTasks<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (g, floats, mut none) = (self.of, self.of.floats(), Prefetch::NONE);
+        let g = self.of;
         let tiling = g.tiling(S::GEMM_ROWS);
-        let mut buffer = MaybeUninit::<Lines<{ CHUNK * PANEL }>>::uninit();
-        let b = buffer.as_mut_ptr().cast::<f32>();
-        let chunks = g.k.div_ceil(CHUNK).max(1);
         for (panel, tiles) in tiling.stretches(self.tasks) {
-            let columns = tiling.columns(panel, g.n);
-            for chunk in 0..chunks {
-                let k = chunk * CHUNK..((chunk + 1) * CHUNK).min(g.k);
-                let part = Part { taps: 0..1, k: k.clone(), first: chunk == 0, last: chunk + 1 == chunks };
-                // SAFETY: `BlockGemm::run` was promised valid operands; the buffer holds a chunk of a panel.
-                unsafe {
-                    s.enter(Unpack { of: g, panel, k, to: b });
-                    for rows in tiling.runs(0, &tiles, g.m) {
-                        tiles_any(s, &floats, rows, columns.clone(), b, &part, &mut none);
-                    }
-                }
-            }
+            // SAFETY: `BlockGemm::run` was promised valid operands.
+            unsafe { g.run_panel(s, (panel, tiling.columns(panel, g.n)), tiling.runs(0, &tiles, g.m)) };
         }
     }
 }
@@ -187,9 +229,9 @@ impl Kernel for RunTasks<'_> {
 struct Unpack<'a> {
     of: &'a BlockGemm,
     panel: usize,
-    /// Begins at an even step.
+    /// Begins with a word.
     k: Range<usize>,
-    /// As many rows of 48 floats, up to an even number.
+    /// As many rows of 48 floats.
     to: *mut f32,
 }
 
@@ -205,11 +247,11 @@ impl Kernel for Unpack<'_> {
             for v in 0..PANEL / LANES {
                 // SAFETY: `BlockGemm::run` was promised the weights and their scales.
                 unsafe {
-                    let params = self.params(s, k / size, v);
+                    let params = self.of.params(s, self.panel, k / size, v);
                     match (element.bits, element.signed) {
-                        (4, _) => self.halves(s, k..end, v, params),
-                        (_, true) => self.bytes::<S, true>(s, k..end, v, params),
-                        _ => self.bytes::<S, false>(s, k..end, v, params),
+                        (4, _) => self.steps::<S, 8, false>(s, k..end, v, params),
+                        (_, true) => self.steps::<S, 4, true>(s, k..end, v, params),
+                        _ => self.steps::<S, 4, false>(s, k..end, v, params),
                     }
                 }
             }
@@ -218,74 +260,81 @@ impl Kernel for Unpack<'_> {
     }
 }
 
-impl Unpack<'_> {
-    /// Scales and zero points of a block for one vector of columns.
+impl BlockGemm {
+    /// Scales and zero points of a block for one vector of columns of a panel. Zero points are of numbers as they are stored.
     ///
     /// # Safety
-    /// As [`BlockGemm::run`]; the block is one of the weights', and the panel has columns.
+    /// As [`run`](BlockGemm::run); the block is one of the weights', and the panel has columns.
     #[inline(always)]
-    unsafe fn params<S: Simd>(&self, s: S, block: usize, v: usize) -> (S::F, S::F) {
-        let g = self.of;
-        let column = self.panel * PANEL + v * LANES;
-        let here = lanes_of(v, g.n - self.panel * PANEL);
-        let at = block * g.n + column.min(g.n);
+    pub(super) unsafe fn params<S: Simd>(&self, s: S, panel: usize, block: usize, v: usize) -> (S::F, S::F) {
+        let column = panel * PANEL + v * LANES;
+        let here = lanes_of(v, self.n - panel * PANEL);
+        let at = block * self.n + column.min(self.n);
         // SAFETY: the caller's promise, for the columns that there are.
         unsafe {
-            let zero = g.zero.map_or(s.zero(), |zero| s.load_upto(zero.wrapping_add(at), here));
-            let scale = s.load_upto(g.scale.wrapping_add(at), here);
-            (scale, s.add(zero, s.splat(g.element.offset())))
+            let zero = self.zero.map_or(s.zero(), |zero| s.load_upto(zero.wrapping_add(at), here));
+            let scale = s.load_upto(self.scale.wrapping_add(at), here);
+            (scale, s.add(zero, s.splat(self.element.offset())))
         }
     }
 
-    /// Where the weights of a step are, or of the pair that it begins, and where its floats go.
+    /// The words of a vector of columns from word `word` on; those of the next steps are a panel's words further on.
     #[inline(always)]
-    fn places(&self, row: usize, step: usize, v: usize) -> (*const u8, *mut f32) {
-        let g = self.of;
-        let rows = g.element.bytes(g.depth).unwrap_or(0);
-        let from = g.weights.wrapping_add((self.panel * rows + row) * PANEL + v * LANES);
-        (from, self.to.wrapping_add((step - self.k.start) * PANEL + v * LANES))
+    pub(super) fn words_at(&self, panel: usize, word: usize, v: usize) -> *const f32 {
+        let words = self.element.words(self.depth);
+        self.weights.cast::<f32>().wrapping_add((panel * words + word) * PANEL + v * LANES)
     }
+}
 
-    /// Makes floats of steps of 4 bits, two to a byte.
-    ///
-    /// # Safety
-    /// As [`BlockGemm::run`]; `k` begins at an even step of the weights, and `to` has room for its steps, up to an even number.
-    #[inline(always)]
-    unsafe fn halves<S: Simd>(&self, s: S, k: Range<usize>, v: usize, (scale, zero): (S::F, S::F)) {
-        let low = s.splat_i(15);
-        let (mut from, mut to) = self.places(k.start / 2, k.start, v);
-        for _ in 0..k.len().div_ceil(2) {
-            // SAFETY: the caller's promise; an odd depth has room for one step more.
-            unsafe {
-                let both = s.load_bytes::<false>(from, LANES);
-                let halves = [s.and_i(both, low), s.shr_i::<4>(both)];
-                s.store(to, s.mul(s.sub(s.from_int(halves[0]), zero), scale));
-                s.store(to.wrapping_add(PANEL), s.mul(s.sub(s.from_int(halves[1]), zero), scale));
-            }
-            (from, to) = (from.wrapping_add(PANEL), to.wrapping_add(2 * PANEL));
-        }
-    }
-
-    /// Makes floats of steps of 8 bits.
+impl Unpack<'_> {
+    /// Makes floats of steps of a block.
     ///
     /// # Safety
     /// As [`BlockGemm::run`]; `k` is of steps of the weights, and `to` has room for them.
     #[inline(always)]
-    unsafe fn bytes<S: Simd, const SIGNED: bool>(
+    unsafe fn steps<S: Simd, const STEPS: usize, const SIGNED: bool>(
         &self,
         s: S,
         k: Range<usize>,
         v: usize,
         (scale, zero): (S::F, S::F),
     ) {
-        let (mut from, mut to) = self.places(k.start, k.start, v);
-        for _ in k {
+        // The lane of a number of four bits is that number.
+        let numbers = s.from_int(s.iota());
+        for word in k.start / STEPS..k.end.div_ceil(STEPS) {
+            let step = word * STEPS;
             // SAFETY: the caller's promise.
-            unsafe {
-                let x = s.from_int(s.load_bytes::<SIGNED>(from, LANES));
-                s.store(to, s.mul(s.sub(x, zero), scale));
+            let words = unsafe { s.bits(s.load(self.of.words_at(self.panel, word, v))) };
+            let to = self.to.wrapping_add(v * LANES);
+            let to = to.wrapping_offset((step as isize - self.k.start as isize) * PANEL as isize);
+            macro_rules! store_each {
+                ($i:ident => $is_meant:expr) => {
+                    each_row!(STEPS, $i => {
+                        const PLACE: i32 = $i as i32 % 4;
+                        let x = match SIGNED {
+                            _ if STEPS == 8 && S::PERMUTES_ALL => {
+                                s.permute(numbers, s.shr_i::<{ 8 * PLACE + $i as i32 / 4 * 4 }>(words))
+                            }
+                            _ if STEPS == 8 => {
+                                let x = s.shr_i::<{ 8 * PLACE + $i as i32 / 4 * 4 }>(words);
+                                s.from_int(s.and_i(x, s.splat_i(15)))
+                            }
+                            false => s.from_int(s.byte_at::<{ 8 * PLACE }>(words)),
+                            true => s.from_int(s.shr_i::<24>(s.shl_i::<{ 24 - 8 * PLACE }>(words))),
+                        };
+                        if $is_meant {
+                            let x = s.mul(s.sub(x, zero), scale);
+                            // SAFETY: the caller's promise.
+                            unsafe { s.store(to.wrapping_add($i * PANEL), x) };
+                        }
+                    })
+                };
             }
-            (from, to) = (from.wrapping_add(PANEL), to.wrapping_add(PANEL));
+            if k.start <= step && step + STEPS <= k.end {
+                store_each!(i => true);
+            } else {
+                store_each!(i => k.contains(&(step + i)));
+            }
         }
     }
 }

@@ -38,6 +38,7 @@ mod blocks;
 mod conv;
 mod element;
 mod epilogue;
+mod fixed_rows;
 mod fixed_tile;
 mod generic;
 mod integer;
@@ -50,6 +51,8 @@ mod requantise;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_blocks;
 #[cfg(test)]
 mod tests_conv;
 #[cfg(test)]
@@ -66,6 +69,7 @@ pub use conv::ConvRows;
 pub use element::Packed;
 pub(crate) use epilogue::each_row;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
+pub use fixed_rows::{FixedRows, fixes_blocks};
 pub use generic::{Element, StridedMatrix, generic_gemm};
 pub(crate) use integer::byte_rows;
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};

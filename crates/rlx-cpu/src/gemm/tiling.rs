@@ -174,7 +174,7 @@ impl Tiling {
         line: usize,
         tiles: &Range<usize>,
         m: usize,
-    ) -> impl Iterator<Item = (Range<usize>, usize)> {
+    ) -> impl Iterator<Item = (Range<usize>, usize)> + Clone {
         let (rows, across) = self.line.unwrap_or((m, self.tiles));
         // As in `tile_rows`.
         let (low, extra) = if across == 1 { (rows, 0) } else { (rows / across, rows % across) };

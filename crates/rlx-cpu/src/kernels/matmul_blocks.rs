@@ -1,6 +1,7 @@
 //! Matmuls by weights quantised in blocks ([`BlockGemm`]), alone or with the region they anchor.
 //!
-//! Weights known before the run are packed once, still quantised; others are packed during the step.
+//! Weights known before the run are packed once, still quantised; others are packed during the step. Where bits may change, a few rows are
+//! multiplied in fixed point ([`FixedRows`]): the format of the weights says so.
 
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Result};
@@ -10,11 +11,14 @@ use super::epilogue::Tail;
 use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::formats;
-use crate::gemm::{self, BlockElement, BlockGemm, Strided};
+use crate::gemm::{self, BlockElement, BlockGemm, FixedRows, Strided};
+use crate::isa::Isa;
 use crate::layout::At;
 
 /// Multiply-adds in a nanosecond, roughly, and weights that become floats.
 const PER_NANO: [f64; 2] = [40.0, 8.0];
+/// Weights by a row in fixed point in a nanosecond.
+const FIXED_PER_NANO: f64 = 30.0;
 
 /// How weights of this type are stored, if they are multiplied here.
 pub(crate) fn element(dtype: DType) -> Option<BlockElement> {
@@ -49,6 +53,14 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 /// The format of the weights, when they are known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     (input == 1 && claim(node, graph).is_native()).then_some(formats::BLOCK_WEIGHTS)
+}
+
+/// As [`pack_format`], where bits may change.
+pub(crate) fn fast_pack_format(isa: Isa, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    let format = pack_format(node, input, graph)?;
+    let size = graph.shape(node.inputs[input]).dims().last().and_then(|d| d.as_static());
+    let fixes = size.is_some_and(|size| gemm::fixes_blocks(isa, size));
+    Some(if fixes { formats::FIXED_POINT_BLOCKS } else { format })
 }
 
 /// Bytes of packed weights `[n, blocks, size]`.
@@ -92,6 +104,8 @@ struct Bindings {
     zero: Option<At>,
     c: At,
     packed: bool,
+    /// Whether rows are multiplied in fixed point.
+    fixed: bool,
     worth: bool,
 }
 
@@ -110,14 +124,23 @@ impl StepKernel for MatMulBlocks {
         let dense = [a, scale, &product].into_iter().chain(zero).all(|b| b.layout.is_dense());
         let params = [Some(scale), zero].into_iter().flatten().all(|p| p.dims() == [blocks, n]);
         let m = a.layout.range(0, a.layout.rank() - 1).elements();
-        let packed = cx.is_packed(self.inputs[1], formats::BLOCK_WEIGHTS)?;
+        let (packed, fixed) = match cx.formats[self.inputs[1]] {
+            Some(formats::FIXED_POINT_BLOCKS) => (true, FixedRows::takes(m)),
+            _ => (cx.is_packed(self.inputs[1], formats::BLOCK_WEIGHTS)?, false),
+        };
         let fits = dense && params && product.layout.elements() == m * n && (packed || w.layout.is_dense());
         let (Some(depth), true) = (depth, fits) else { return Err(shape_mismatch()) };
         let work = [m as f64 * n as f64 * k as f64, n as f64 * k as f64];
-        let nanos = work[0] / PER_NANO[0] + work[1] / PER_NANO[1];
+        let nanos = match fixed {
+            true => work[0] / FIXED_PER_NANO,
+            false => work[0] / PER_NANO[0] + work[1] / PER_NANO[1],
+        };
         needs.nanos += nanos;
         if !packed {
             needs.shared_scratch += gemm::block_bytes(element, depth, n).ok_or_else(shape_mismatch)?;
+        }
+        if fixed {
+            needs.shared_scratch += FixedRows::bytes(m, blocks, size).ok_or_else(shape_mismatch)?;
         }
         self.bound = Some(Bindings {
             m,
@@ -132,6 +155,7 @@ impl StepKernel for MatMulBlocks {
             zero: zero.map(|z| z.at),
             c: product.at,
             packed,
+            fixed,
             worth: nanos > WORTH_NANOS,
         });
         Ok(needs)
@@ -140,7 +164,9 @@ impl StepKernel for MatMulBlocks {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(s) = &self.bound else { return Err(unbound()) };
         let isa = cx.isa;
-        let weights = if s.packed { cx.ptr::<u8>(s.w) } else { self.pack(cx, s) };
+        // The matmul's own result may be in front.
+        let scratch = cx.shared_scratch.wrapping_add(self.tail.scratch_bytes());
+        let weights = if s.packed { cx.ptr::<u8>(s.w) } else { pack(cx, s, scratch) };
         let g = BlockGemm {
             m: s.m,
             n: s.n,
@@ -156,26 +182,29 @@ impl StepKernel for MatMulBlocks {
             c_stride: s.n,
             epilogue: self.tail.epilogue(cx),
         };
-        // SAFETY: the caller's promise; all operands were sized when they were bound.
+        // SAFETY: the caller's promise; all operands and the scratch were sized when they were bound.
         unsafe {
-            cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+            if s.fixed {
+                let g = FixedRows { of: g, scratch };
+                g.fix(isa, 0..s.m);
+                cx.parallel(s.worth, g.tasks(), &|range, _| g.run(isa, range));
+            } else {
+                cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+            }
             self.tail.finish(cx);
         }
         Ok(())
     }
 }
 
-impl MatMulBlocks {
-    /// Packs weights that were not known before the run.
-    fn pack(&self, cx: &mut RunCx<'_, '_>, s: &Bindings) -> *mut u8 {
-        // The matmul's own result may be in front.
-        let to = super::Shared::new(cx.shared_scratch.wrapping_add(self.tail.scratch_bytes()));
-        let from = cx.shared::<u8>(s.w);
-        let (element, depth, n) = (s.element, s.blocks * s.size, s.n);
-        cx.parallel(s.worth, gemm::panels(n), &|range, _| {
-            // SAFETY: the weights are dense, scratch was asked for, and each panel is written once.
-            unsafe { gemm::pack_blocks(from.get(), element, depth, n, to.get(), range) }
-        });
-        to.get()
-    }
+/// Packs weights that were not known before the run.
+fn pack(cx: &mut RunCx<'_, '_>, s: &Bindings, to: *mut u8) -> *mut u8 {
+    let to = super::Shared::new(to);
+    let from = cx.shared::<u8>(s.w);
+    let (element, depth, n) = (s.element, s.blocks * s.size, s.n);
+    cx.parallel(s.worth, gemm::panels(n), &|range, _| {
+        // SAFETY: the weights are dense, scratch was asked for, and each panel is written once.
+        unsafe { gemm::pack_blocks(from.get(), element, depth, n, to.get(), range) }
+    });
+    to.get()
 }

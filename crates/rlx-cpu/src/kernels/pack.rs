@@ -32,7 +32,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
         formats::GROUPED_WEIGHTS if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
-        formats::BLOCK_WEIGHTS if packs_blocks(shape) => Claim::Native,
+        format if formats::is_blocks(format) && packs_blocks(shape) => Claim::Native,
         format if formats::winograd_tile(format).is_some_and(|tile| winograd::packs(tile, shape)) => {
             Claim::Native
         }
@@ -96,7 +96,7 @@ pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> 
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let words = |n: Option<usize>| n.and_then(|n| n.checked_mul(4));
     let bytes = match (format, dims) {
-        (formats::BLOCK_WEIGHTS, dims) => matmul_blocks::packed_bytes(dtype, dims),
+        (format, dims) if formats::is_blocks(format) => matmul_blocks::packed_bytes(dtype, dims),
         (formats::MATMUL_RHS, &[k, n]) if is_byte(dtype) => words(gemm::byte_words(1, k, n)),
         (formats::CONV_WEIGHTS, &[o, channels, ref window @ ..]) if is_byte(dtype) => {
             words(product(window).and_then(|taps| gemm::byte_words(taps, channels, o)))
@@ -133,7 +133,7 @@ impl StepKernel for Pack {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(input) = &self.input else { return Err(mismatch("a step that was not bound")) };
-        if self.format == formats::BLOCK_WEIGHTS {
+        if formats::is_blocks(self.format) {
             return self.pack_blocks(cx, input);
         }
         if is_byte(self.dtype) {

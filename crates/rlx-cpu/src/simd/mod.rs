@@ -107,7 +107,7 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     const PERMUTES_ALL: bool = false;
 
     /// For each lane, the lane of `a` that `from` names: one of the eight neighbours that it is among itself (lanes 0 to 7 or 8 to 15), if not
-    /// of all ([`PERMUTES_ALL`](Simd::PERMUTES_ALL)).
+    /// of all ([`PERMUTES_ALL`](Simd::PERMUTES_ALL)). Of a number, bits above those do not count.
     #[inline(always)]
     fn permute(self, a: Self::F, from: Self::I) -> Self::F {
         let (a, from) = (self.to_array(a), self.to_array(self.from_bits(from)));
@@ -169,6 +169,12 @@ pub trait Simd: Lanes + Send + Sync + 'static {
             out[i] = f32::from_bits(sum as u32);
         }
         self.add_i(acc, self.bits(self.from_array(&out)))
+    }
+
+    /// The unsigned byte from bit `BIT` on (0, 8, 16 or 24) of each lane.
+    #[inline(always)]
+    fn byte_at<const BIT: i32>(self, a: Self::I) -> Self::I {
+        self.and_i(self.shr_i::<BIT>(a), self.splat_i(255))
     }
 
     /// Whether [`dot_bf16`](Simd::dot_bf16) is one instruction.
