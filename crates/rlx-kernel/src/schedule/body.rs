@@ -1,17 +1,17 @@
-//! Computing one element of a body: [`Cx::element`] asks the nodes before for the elements it needs.
+//! Computing elements of a body: [`Cx::elements`] asks the nodes before for those it needs, [`Cx::element`] for one.
 //!
 //! Elementwise ops ask for the same (broadcast) index, movement ops for another one; inputs are loads. So a
 //! chain of any length becomes straight code, and a movement in the middle of a region costs its index
-//! arithmetic and nothing else. An anchor's value is given beforehand ([`Cx::bind`]).
-
-use std::ops::Range;
+//! arithmetic and nothing else. An anchor's value is given beforehand ([`Cx::bind`]). Neighbours are asked for
+//! together ([`Run`]) as far as they are neighbours, so that what is the same for all of them is computed once.
 
 use rlx_ir::op::PadMode;
 use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
 use super::cx::{Arg, Cx};
+use super::run::{Needs, Run, dim_groups};
 use super::{Scheduled, elementwise, reject};
-use crate::ir::{Const, Ty, Value};
+use crate::ir::{Const, Ty, Value, Var};
 
 /// Whether an element of the result is an element of an input at another index.
 pub(super) fn is_index_map(op: &Op) -> bool {
@@ -45,32 +45,6 @@ pub fn may_be_written_over(body: &Graph, input: usize) -> bool {
     stays && body.outputs.iter().all(|&id| same(id))
 }
 
-/// The dimensions of two shapes of as many elements, in groups that have as many in both, each as short as can be.
-pub(super) fn dim_groups(to: &[Extent], from: &[Extent]) -> Vec<(Range<usize>, Range<usize>)> {
-    let before = |dims: &[Extent]| -> Vec<Extent> {
-        let next = |n: &mut Extent, &d: &Extent| {
-            *n = *n * d;
-            Some(*n)
-        };
-        dims.iter().scan(Extent::Const(1), next).collect()
-    };
-    let (of_to, of_from) = (before(to), before(from));
-    let (mut groups, mut start) = (Vec::new(), (0, 0));
-    for (i, n) in of_to.iter().enumerate() {
-        let end = match of_from[start.1..].iter().position(|m| m == n) {
-            _ if i + 1 == to.len() => from.len(),
-            Some(j) => start.1 + j + 1,
-            None => continue,
-        };
-        groups.push((start.0..i + 1, start.1..end));
-        start = (i + 1, end);
-    }
-    if start != (to.len(), from.len()) {
-        groups.push((start.0..to.len(), start.1..from.len()));
-    }
-    groups
-}
-
 impl Cx<'_> {
     /// States the value of a node at an index. Ops that broadcast ask for index 0 of dimensions that are 1: they find it, too.
     pub fn bind(&mut self, node: NodeId, index: &[Value], value: Value) {
@@ -89,35 +63,82 @@ impl Cx<'_> {
     /// # Errors
     /// The op that has no element-by-element form.
     pub fn element(&mut self, id: NodeId, index: &[Value]) -> Scheduled<Value> {
-        let key = (id, index.to_vec());
-        if let Some(&v) = self.made.get(&key) {
+        if let Some(&v) = self.made.get(&(id, index.to_vec())) {
             return Ok(v);
         }
-        let graph = self.graph();
-        let node = graph.node(id);
-        let value = match &node.op {
-            Op::Input { .. } => {
-                let number = self.input_numbers[&id];
-                self.load(Arg::Input(number), index)
-            }
-            Op::Constant { data } => self.constant(data)?,
-            op if op.is_elementwise() => self.elementwise(node, index)?,
-            op if super::index::is_indexed(op) => self.indexed(node, index)?,
-            op if is_index_map(op) => self.moved(node, index)?,
-            op => return reject(format!("{} within a region, at an index of its own", op.kind())),
-        };
-        self.made.insert(key, value);
-        Ok(value)
+        Ok(self.elements(id, &Run::one(index))?[0])
     }
 
-    fn elementwise(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
+    /// The elements of `node` that a run has.
+    ///
+    /// # Errors
+    /// The op that has no element-by-element form.
+    pub(super) fn elements(&mut self, id: NodeId, run: &Run) -> Scheduled<Vec<Value>> {
+        let places = self.places_of(run);
+        let made = |at: &Vec<Value>| self.made.get(&(id, at.clone())).copied();
+        if let Some(values) = places.iter().map(made).collect() {
+            return Ok(values);
+        }
+        let node = self.graph().node(id);
+        let is_apart = |i: usize| self.needs(node, i, run) == Needs::Apart;
+        if (0..node.inputs.len()).any(is_apart) {
+            return places.iter().map(|at| self.element(id, at)).collect();
+        }
+        let values = match &node.op {
+            Op::Input { .. } => {
+                let number = self.input_numbers[&id];
+                self.load_run(Arg::Input(number), run)
+            }
+            Op::Constant { data } => vec![self.constant(data)?; run.width],
+            op if op.is_elementwise() => self.elementwise(node, run)?,
+            op if super::index::is_indexed(op) => self.indexed(node, run)?,
+            op if is_index_map(op) => self.moved(node, run)?,
+            op => return reject(format!("{} within a region, at an index of its own", op.kind())),
+        };
+        for (at, &value) in places.into_iter().zip(&values) {
+            self.made.insert((id, at), value);
+        }
+        Ok(values)
+    }
+
+    /// What a run of a node needs of its operand number `i`.
+    fn needs(&self, node: &Node, i: usize, run: &Run) -> Needs {
+        match run.width {
+            1 => Needs::One,
+            _ if self.flat => Needs::Run(run.axis),
+            width => Needs::of(self.graph(), node, i, (run.axis, width)),
+        }
+    }
+
+    /// The elements of operand number `i` of a node that a run of it needs, the first being at `first`.
+    pub(super) fn needed(
+        &mut self,
+        node: &Node,
+        i: usize,
+        first: &[Value],
+        run: &Run,
+    ) -> Scheduled<Vec<Value>> {
+        match self.needs(node, i, run) {
+            Needs::Run(axis) => {
+                self.elements(node.inputs[i], &Run { first: first.to_vec(), axis, width: run.width })
+            }
+            _ => Ok(vec![self.element(node.inputs[i], first)?; run.width]),
+        }
+    }
+
+    fn elementwise(&mut self, node: &Node, run: &Run) -> Scheduled<Vec<Value>> {
         let mut args = Vec::with_capacity(node.inputs.len());
-        for &input in &node.inputs {
-            let index = if self.flat { index.to_vec() } else { self.broadcast(input, node.id, index) };
-            args.push(self.element(input, &index)?);
+        for (i, &input) in node.inputs.iter().enumerate() {
+            let first =
+                if self.flat { run.first.clone() } else { self.broadcast(input, node.id, &run.first) };
+            args.push(self.needed(node, i, &first, run)?);
         }
         let from = self.dtype(*node.inputs.last().unwrap_or(&node.id));
-        elementwise::apply(&mut self.b, &node.op, &args, from, node.shape.dtype())
+        let mut apply = |k: usize| {
+            let args: Vec<Value> = args.iter().map(|values| values[k]).collect();
+            elementwise::apply(&mut self.b, &node.op, &args, from, node.shape.dtype())
+        };
+        (0..run.width).map(&mut apply).collect()
     }
 
     /// The index into an operand that broadcasts to the space of `index`.
@@ -201,8 +222,8 @@ impl Cx<'_> {
         found
     }
 
-    fn moved(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
-        let source = node.inputs[0];
+    fn moved(&mut self, node: &Node, run: &Run) -> Scheduled<Vec<Value>> {
+        let (source, index) = (node.inputs[0], &run.first[..]);
         let index: Vec<Value> = match &node.op {
             Op::Reshape { .. } => self.reshaped(node.id, source, index),
             Op::Transpose { perm } => {
@@ -223,11 +244,11 @@ impl Cx<'_> {
                 let from = self.node_dims(source);
                 index.iter().zip(from).map(|(&i, d)| self.b.rem(i, d)).collect()
             }
-            Op::Pad { before, mode, .. } => return self.padded(node, before, *mode, index),
-            Op::Concat { axis } => return self.joined(node, *axis, index),
+            Op::Pad { before, mode, .. } => return self.padded(node, before, *mode, run),
+            Op::Concat { axis } => return self.joined(node, *axis, run),
             op => return reject(format!("{} is no index map", op.kind())),
         };
-        self.element(source, &index)
+        self.needed(node, 0, &index, run)
     }
 
     /// Where `place`, which may be outside, is in a dimension of `size` elements.
@@ -262,12 +283,11 @@ impl Cx<'_> {
         self.b.select(negative, up, r)
     }
 
-    fn padded(&mut self, node: &Node, before: &[Extent], mode: PadMode, index: &[Value]) -> Scheduled<Value> {
-        let source = node.inputs[0];
-        let dims = self.node_dims(source);
-        let mut places = Vec::with_capacity(index.len());
+    fn padded(&mut self, node: &Node, before: &[Extent], mode: PadMode, run: &Run) -> Scheduled<Vec<Value>> {
+        let dims = self.node_dims(node.inputs[0]);
+        let mut first = Vec::with_capacity(run.first.len());
         let mut inside = self.b.constant(Const::bool(true));
-        for (axis, &i) in index.iter().enumerate() {
+        for (axis, &i) in run.first.iter().enumerate() {
             let skip = self.size("before", before[axis]);
             let place = self.b.sub(i, skip);
             if mode == PadMode::Constant {
@@ -275,13 +295,13 @@ impl Cx<'_> {
                 let (low, high) = (self.b.ge(place, zero), self.b.lt(place, dims[axis]));
                 let both = self.b.and(low, high);
                 inside = self.b.and(inside, both);
-                places.push(place);
+                first.push(place);
             } else {
-                places.push(self.border(place, dims[axis], mode));
+                first.push(self.border(place, dims[axis], mode));
             }
         }
         if mode != PadMode::Constant {
-            return self.element(source, &places);
+            return self.needed(node, 0, &first, run);
         }
         let border = match node.inputs.get(1) {
             Some(&value) => self.element(value, &[])?,
@@ -291,29 +311,29 @@ impl Cx<'_> {
                 self.b.constant(zero)
             }
         };
-        self.value_if(inside, border, |cx| cx.element(source, &places))
+        self.values_if(inside, (border, run.width), |cx| cx.needed(node, 0, &first, run))
     }
 
-    fn joined(&mut self, node: &Node, axis: usize, index: &[Value]) -> Scheduled<Value> {
+    fn joined(&mut self, node: &Node, axis: usize, run: &Run) -> Scheduled<Vec<Value>> {
         let stored = self.step.stored(node.shape.dtype());
         let zero = self.b.constant(Const { ty: Ty::of(stored), bits: 0 });
-        let var = self.b.var(zero);
-        let mut start = self.b.int(0);
-        for &input in &node.inputs {
+        let vars: Vec<Var> = (0..run.width).map(|_| self.b.var(zero)).collect();
+        let (index, mut start) = (&run.first, self.b.int(0));
+        for (i, &input) in node.inputs.iter().enumerate() {
             let along = self.graph().shape(input).dim(axis).extent();
             let len = self.size("part", along);
             let end = self.b.add(start, len);
             let (low, high) = (self.b.ge(index[axis], start), self.b.lt(index[axis], end));
             let here = self.b.and(low, high);
-            let mut own = index.to_vec();
+            let mut own = index.clone();
             own[axis] = self.b.sub(index[axis], start);
             self.if_then(here, |cx| {
-                let v = cx.element(input, &own)?;
-                cx.b.set(var, v);
+                let values = cx.needed(node, i, &own, run)?;
+                vars.iter().zip(values).for_each(|(&var, v)| cx.b.set(var, v));
                 Ok(())
             })?;
             start = end;
         }
-        Ok(self.b.get(var))
+        Ok(vars.into_iter().map(|var| self.b.get(var)).collect())
     }
 }

@@ -10,23 +10,13 @@ use rlx_ir::{Extent, Node, Op};
 
 use super::StepDesc;
 use super::cx::{Arg, Cx};
-use crate::ir::{WIDTHS, WideAccess};
+use super::run::{Along, is_whole, widths};
 
 /// The space of a body of elementwise ops alone: what can be merged of its dimensions and of every operand's strides is merged.
 pub(super) struct Collapsed {
     pub dims: Vec<Extent>,
     /// Of every operand, inputs first.
     strides: Vec<(Arg, Vec<Extent>)>,
-}
-
-/// What an operand has along the last dimension of a collapsed space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Along {
-    /// Neighbours that are accessed together.
-    Together,
-    /// One element.
-    Same,
-    Apart,
 }
 
 impl Collapsed {
@@ -74,42 +64,19 @@ impl Collapsed {
     /// How many neighbours along the last dimension an invocation may have, so that results are written together, and so are inputs read of which it has more
     /// than one element, if a language can: as many as are so many bytes of the shortest elements. None where it may have no neighbours.
     pub fn together(&self, step: &StepDesc, bytes: usize) -> Option<usize> {
-        let last = *self.dims.last()?;
+        let axis = self.dims.len().checked_sub(1)?;
         let fits = |&width: &usize| {
-            let of = |(arg, strides): &(Arg, Vec<Extent>)| match self.along(step, *arg, width) {
-                Along::Together => true,
-                Along::Same => matches!(arg, Arg::Input(_)),
-                Along::Apart => {
-                    let odd = !WideAccess::is_known(step.stored(step.operand(*arg).dtype));
-                    odd && matches!(arg, Arg::Input(_)) && strides.last() == Some(&Extent::Const(1))
+            let of = |(arg, strides): &(Arg, Vec<Extent>)| {
+                let along = Along::of(step, step.operand(*arg), strides, (axis, width));
+                match arg {
+                    Arg::Input(_) => along.is_worth_reading(step, step.operand(*arg), strides.last()),
+                    Arg::Output(_) => along == Along::Together,
                 }
             };
-            is_whole(last, width) && self.strides.iter().all(of)
+            is_whole(self.dims[axis], width) && self.strides.iter().all(of)
         };
-        let halves = self.strides.iter().any(|(arg, _)| step.operand(*arg).dtype.bits() == 16);
-        let most = bytes / if halves { 2 } else { 4 };
-        WIDTHS.iter().rev().copied().find(|width| *width <= most && fits(width))
+        widths(step, bytes).find(fits)
     }
-
-    /// What so many neighbours along the last dimension are of an operand.
-    pub fn along(&self, step: &StepDesc, arg: Arg, width: usize) -> Along {
-        let found = self.strides.iter().find(|(of, _)| *of == arg);
-        let Some((&last, others)) = found.and_then(|(_, strides)| strides.split_last()) else {
-            return Along::Same;
-        };
-        let operand = step.operand(arg);
-        let begins = std::iter::once(&operand.view.offset).chain(others).all(|&at| is_whole(at, width));
-        match last {
-            Extent::Const(0) => Along::Same,
-            Extent::Const(1) if begins && WideAccess::is_known(step.stored(operand.dtype)) => Along::Together,
-            _ => Along::Apart,
-        }
-    }
-}
-
-/// Whether a number is a multiple of another one, whatever is open of it.
-fn is_whole(number: Extent, of: usize) -> bool {
-    number.modulo(of as i64) == Extent::Const(0)
 }
 
 /// The strides of an operand over the result's dimensions: 0 where it is repeated.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rlx_ir::lir::Operand;
 use rlx_ir::{DType, Extent, Graph, NodeId};
 
+use super::run::{Along, Run};
 use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
 use crate::build::Builder;
-use crate::ir::{Access, Buffer, BufferDecl, Stmt, Value};
+use crate::ir::{Access, Buffer, BufferDecl, Stmt, Value, Var};
 
 /// The largest size of a window, or of a block of weights, that is part of a kernel.
 const MOST_OF_WINDOW: i64 = 256;
@@ -28,6 +29,8 @@ pub(crate) struct Place {
     pub buffer: Buffer,
     pub base: Value,
     pub strides: Vec<Value>,
+    /// The strides as what they are of the step's numbers.
+    pub extents: Vec<Extent>,
 }
 
 /// Writes the kernel of one step.
@@ -157,10 +160,11 @@ impl<'a> Cx<'a> {
             Arg::Output(i) => format!("y{i}"),
         };
         let base = self.b.uniform(format!("{name}.base"), 0, i32::MAX);
+        let extents = strides.to_vec();
         let strides = (strides.iter().enumerate())
             .map(|(i, &s)| self.extent(&format!("{name}.stride{i}"), s))
             .collect();
-        let place = Place { buffer, base, strides };
+        let place = Place { buffer, base, strides, extents };
         self.places.insert(arg, place.clone());
         place
     }
@@ -208,13 +212,65 @@ impl<'a> Cx<'a> {
 
     /// Computes every result at `index` and stores it.
     pub fn store_results(&mut self, index: &[Value]) -> Scheduled<()> {
+        self.store_run(&Run::one(index))
+    }
+
+    /// Computes a run of every result, and then stores them: a result may be written over an input.
+    pub(super) fn store_run(&mut self, run: &Run) -> Scheduled<()> {
         let outputs = self.graph().outputs.clone();
-        let values: Vec<Value> =
-            outputs.iter().map(|&id| self.element(id, index)).collect::<Scheduled<_>>()?;
-        for (k, value) in values.into_iter().enumerate() {
-            self.store(Arg::Output(k), index, value);
+        let values: Vec<Vec<Value>> =
+            outputs.iter().map(|&id| self.elements(id, run)).collect::<Scheduled<_>>()?;
+        for (k, values) in values.into_iter().enumerate() {
+            let arg = Arg::Output(k);
+            if self.along(arg, run) == Along::Together {
+                let place = self.place(arg);
+                let at = self.address(&place, &run.first);
+                self.b.store_wide(place.buffer, at, values);
+                continue;
+            }
+            for (index, value) in self.places_of(run).iter().zip(values) {
+                self.store(arg, index, value);
+            }
         }
         Ok(())
+    }
+
+    /// The index of each element of a run.
+    pub(super) fn places_of(&mut self, run: &Run) -> Vec<Vec<Value>> {
+        let place = |away: usize| {
+            let mut index = run.first.clone();
+            if let (1.., Some(at)) = (away, index.get_mut(run.axis)) {
+                let away = self.b.int(away as i32);
+                *at = self.b.add(*at, away);
+            }
+            index
+        };
+        (0..run.width).map(place).collect()
+    }
+
+    /// What a run is of an operand.
+    fn along(&mut self, arg: Arg, run: &Run) -> Along {
+        if run.width == 1 {
+            return Along::Apart;
+        }
+        let place = self.place(arg);
+        Along::of(self.step, self.operand(arg), &place.extents, (run.axis, run.width))
+    }
+
+    /// A run of an input: read by one access, or once where all of it is one element, or one by one.
+    pub(super) fn load_run(&mut self, arg: Arg, run: &Run) -> Vec<Value> {
+        match self.along(arg, run) {
+            Along::Together => {
+                let place = self.place(arg);
+                let at = self.address(&place, &run.first);
+                self.b.load_wide(place.buffer, at, run.width)
+            }
+            Along::Same => vec![self.load(arg, &run.first); run.width],
+            Along::Apart => {
+                let places = self.places_of(run);
+                places.iter().map(|index| self.load(arg, index)).collect()
+            }
+        }
     }
 
     /// Runs `f` in one invocation for each row along `axis` of a space, with the row's index (0 along the axis)
@@ -355,13 +411,23 @@ impl<'a> Cx<'a> {
         otherwise: Value,
         f: impl FnOnce(&mut Self) -> Scheduled<Value>,
     ) -> Scheduled<Value> {
-        let var = self.b.var(otherwise);
+        Ok(self.values_if(cond, (otherwise, 1), |cx| Ok(vec![f(cx)?]))?[0])
+    }
+
+    /// As [`Cx::value_if`], for so many values, each of which is else `otherwise`.
+    pub fn values_if(
+        &mut self,
+        cond: Value,
+        (otherwise, count): (Value, usize),
+        f: impl FnOnce(&mut Self) -> Scheduled<Vec<Value>>,
+    ) -> Scheduled<Vec<Value>> {
+        let vars: Vec<Var> = (0..count).map(|_| self.b.var(otherwise)).collect();
         self.if_then(cond, |cx| {
-            let v = f(cx)?;
-            cx.b.set(var, v);
+            let values = f(cx)?;
+            vars.iter().zip(values).for_each(|(&var, v)| cx.b.set(var, v));
             Ok(())
         })?;
-        Ok(self.b.get(var))
+        Ok(vars.into_iter().map(|var| self.b.get(var)).collect())
     }
 
     /// Repeats `body` with a counter from `from` to before `to`, growing by `step`.

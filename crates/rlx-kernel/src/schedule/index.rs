@@ -1,13 +1,14 @@
 //! Index: elements at positions that are data.
 //!
-//! Gathers compute one element of their result at a time (`Cx::indexed`), so they are in map kernels like
-//! movement does: a gather asks its table for the element the index means.
+//! Gathers compute elements of their results (`Cx::indexed`), so they are in map kernels like movement is: a gather asks its table for what the index means.
+//! Neighbours that one index picks are looked up once, and read together.
 //!
 //! An index out of range reports a fault with its axis and value, and the run fails: what its kernels read instead is never seen.
 
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
+use super::run::Run;
 use super::{Scheduled, elementwise, reject};
 use crate::build::Builder;
 use crate::ir::{Const, Ty, Value};
@@ -64,8 +65,9 @@ pub(super) fn place_in(
 }
 
 impl Cx<'_> {
-    /// The element of an indexed op at `index`.
-    pub(super) fn indexed(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
+    /// A run of an indexed op.
+    pub(super) fn indexed(&mut self, node: &Node, run: &Run) -> Scheduled<Vec<Value>> {
+        let index = &run.first;
         match &node.op {
             Op::Gather { axis } => {
                 let taken = self.graph().shape(node.inputs[1]).rank();
@@ -74,23 +76,27 @@ impl Cx<'_> {
                 let mut from = index[..*axis].to_vec();
                 from.push(place);
                 from.extend_from_slice(&index[*axis + taken..]);
-                self.guarded(node, node.inputs[0], &from, inside)
+                self.guarded(node, &from, run, inside)
             }
             Op::GatherElements { axis } => {
                 let (place, inside) = self.resolved(node.inputs[1], index, node.inputs[0], *axis)?;
-                let mut from = index.to_vec();
+                let mut from = index.clone();
                 from[*axis] = place;
-                self.guarded(node, node.inputs[0], &from, inside)
+                self.guarded(node, &from, run, inside)
             }
-            Op::GatherNd { batch_dims } => self.gathered_slice(node, *batch_dims, index),
+            Op::GatherNd { batch_dims } => self.gathered_slice(node, *batch_dims, run),
             Op::Iota { axis, dtype, .. } => {
                 if !elementwise::computes(*dtype) {
                     return reject(format!("Iota of {dtype}"));
                 }
-                let v = self.b.convert(Ty::of(*dtype), index[*axis]);
-                Ok(elementwise::narrowed(&mut self.b, v, *dtype))
+                let places = self.places_of(run);
+                let number = |index: &Vec<Value>| {
+                    let v = self.b.convert(Ty::of(*dtype), index[*axis]);
+                    elementwise::narrowed(&mut self.b, v, *dtype)
+                };
+                Ok(places.iter().map(number).collect())
             }
-            Op::Trilu { upper, k } => self.triangle(node, *upper, *k, index),
+            Op::Trilu { upper, k } => self.triangle(node, *upper, *k, run),
             op => reject(format!("{} is not indexed", op.kind())),
         }
     }
@@ -136,13 +142,13 @@ impl Cx<'_> {
         Ok(place_in(&mut self.b, raw, (size, len), axis))
     }
 
-    /// The element of `source` where `inside` holds; 0 (of a run that has failed) elsewhere.
-    fn guarded(&mut self, node: &Node, source: NodeId, index: &[Value], inside: Value) -> Scheduled<Value> {
+    /// A run of what a node picks of its first operand, from `from` on, where `inside` holds; 0 (of a run that has failed) elsewhere.
+    fn guarded(&mut self, node: &Node, from: &[Value], run: &Run, inside: Value) -> Scheduled<Vec<Value>> {
         if self.b.as_const(inside).is_some_and(|c| c.bits != 0) {
-            return self.element(source, index);
+            return self.needed(node, 0, from, run);
         }
         let zero = self.b.constant(Const { ty: Ty::of(node.shape.dtype()), bits: 0 });
-        self.value_if(inside, zero, |cx| cx.element(source, index))
+        self.values_if(inside, (zero, run.width), |cx| cx.needed(node, 0, from, run))
     }
 
     /// How many dimensions a row of `indices` addresses.
@@ -151,8 +157,8 @@ impl Cx<'_> {
         length.ok_or_else(|| super::Unscheduled("rows of indices of unknown length".into()))
     }
 
-    fn gathered_slice(&mut self, node: &Node, batch: usize, index: &[Value]) -> Scheduled<Value> {
-        let (table, indices) = (node.inputs[0], node.inputs[1]);
+    fn gathered_slice(&mut self, node: &Node, batch: usize, run: &Run) -> Scheduled<Vec<Value>> {
+        let (table, indices, index) = (node.inputs[0], node.inputs[1], &run.first);
         let count = self.row_length(indices)?;
         let lead = self.graph().shape(indices).rank() - 1;
         let mut from = index[..batch].to_vec();
@@ -165,18 +171,22 @@ impl Cx<'_> {
             inside = self.b.and(inside, ok);
         }
         from.extend_from_slice(&index[lead..]);
-        self.guarded(node, table, &from, inside)
+        self.guarded(node, &from, run, inside)
     }
 
-    fn triangle(&mut self, node: &Node, upper: bool, k: Extent, index: &[Value]) -> Scheduled<Value> {
-        let v = self.element(node.inputs[0], index)?;
-        let zero = self.b.constant(Const { ty: self.b.ty(v), bits: 0 });
+    fn triangle(&mut self, node: &Node, upper: bool, k: Extent, run: &Run) -> Scheduled<Vec<Value>> {
+        let values = self.needed(node, 0, &run.first, run)?;
+        let zero = self.b.constant(Const { ty: self.b.ty(values[0]), bits: 0 });
         // Diagonals far beyond the matrix are all the same; the bound keeps the difference in range.
         let limit = Extent::Const(1 << 30);
         let k = self.extent("k", k.max(-limit).min(limit));
-        let [.., row, column] = index else { return reject("a triangle of no matrix") };
-        let above = self.b.sub(*column, *row);
-        let stays = if upper { self.b.ge(above, k) } else { self.b.le(above, k) };
-        Ok(self.b.select(stays, v, zero))
+        let places = self.places_of(run);
+        let chosen = |(index, value): (&Vec<Value>, Value)| {
+            let [.., row, column] = index[..] else { return reject("a triangle of no matrix") };
+            let above = self.b.sub(column, row);
+            let stays = if upper { self.b.ge(above, k) } else { self.b.le(above, k) };
+            Ok(self.b.select(stays, value, zero))
+        };
+        places.iter().zip(values).map(chosen).collect()
     }
 }

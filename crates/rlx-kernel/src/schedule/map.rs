@@ -3,7 +3,7 @@
 //! A body of elementwise ops alone runs over a space with fewer dimensions (`collapsed.rs`). A body with movement runs over the dimensions of its result.
 //!
 //! Such a kernel is as fast as memory is read and written, and as indices are divided by dimensions, so an invocation may have several elements
-//! ([`Each`]). Where they are neighbours, their place is found once.
+//! ([`Each`]). Where they are neighbours, their place is found once (`neighbours.rs`).
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ pub(super) fn spreads(step: &StepDesc, is_processor: bool) -> Vec<Spread> {
     } else {
         let width = match &collapsed {
             Some(space) => space.together(step, WIDE_BYTES),
-            None => neighbours::of_short_rows(step, WIDE_BYTES),
+            None => neighbours::of_moved(step, WIDE_BYTES),
         };
         let wide = width.filter(|_| worth != Some(false));
         Vec::from_iter(wide.map(|width| Spread { workgroup: WIDE_WORKGROUP, each: Each::Together(width) }))
@@ -106,10 +106,7 @@ pub fn schedule(step: &StepDesc, spread: Spread) -> Scheduled<Vec<Launch>> {
     }
     let elements = match spread.each {
         Each::Apart(each) => apart(&mut cx, dims, each)?,
-        Each::Together(width) => match &collapsed {
-            Some(space) => neighbours::together(&mut cx, space, dims, width)?,
-            None => neighbours::short_rows(&mut cx, dims, width)?,
-        },
+        Each::Together(width) => neighbours::together(&mut cx, dims, width)?,
         Each::InTurn(most) => neighbours::in_turn(&mut cx, dims, most)?,
     };
     Ok(vec![cx.finish(elements.ceil_div(i64::from(spread.workgroup)))])

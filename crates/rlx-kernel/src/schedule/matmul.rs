@@ -13,9 +13,9 @@ use rlx_ir::lir::Operand;
 use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
-use super::body::dim_groups;
 use super::cx::{Arg, Cx};
 use super::gemm::{Gemm, GemmVariant, Gemv, Neighbours, Operands, Room, Wide};
+use super::run::dim_groups;
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::{Value, WIDTHS};
 

@@ -5,7 +5,7 @@
 //!
 //! | family | what runs | index space |
 //! |---|---|---|
-//! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
+//! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element, or for some neighbours |
 //! | [`reduce`] | reductions over rows or everything, also to a place (`arg_reduce`) | one workgroup (or, short rows, invocation) for each row, or for some columns |
 //! | [`scan`] | running reductions | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
@@ -13,7 +13,7 @@
 //! | [`matmul`] | matmuls | a [`gemm`]: tiles, in one of several variants |
 //! | [`matmul_blocks`] | matmuls by weights of 4 and 8 bits in blocks | a [`gemm`] that dequantises what it loads |
 //! | [`conv_pool`] | convolution, pooling | an index map into a [`gemm`]; pooling one invocation per element |
-//! | [`index`] | gather | one invocation for each result element |
+//! | [`index`] | gather | one invocation for each result element, or for some neighbours |
 //! | `top_k` | the first elements of rows | one workgroup (or, short rows, invocation) for each row, or for some ranks of it |
 //! | [`scatter`] | scatter, updated slices: a copy, then the updates | one invocation for each row that updates may share |
 //!
@@ -50,6 +50,7 @@ mod pool;
 pub mod reduce;
 mod row_slices;
 pub mod rows;
+mod run;
 pub mod scan;
 pub mod scatter;
 mod scatter_many;

@@ -12,19 +12,20 @@
 //! z[80 row + at ..] = a + e, b + f, c + g, d + h
 //! ```
 //!
-//! *Together* each access has all neighbours, so all of them must be there. For GPUs, of which invocations beside each other should access what is beside each
-//! other, it is the only choice. *In turn* is for processors that run kernels: they access each element of an invocation by itself, wherever it is, and have
-//! no instruction that divides several integers.
+//! *Together* each access has all neighbours, so all of them must be there, and side by side in what they are read from, where movement and gathers may have
+//! left them so ([`Run`]). For GPUs, of which invocations beside each other should access what is beside each other, it is the only choice. *In turn* is for
+//! processors that run kernels: they access each element of an invocation by itself, wherever it is, and have no instruction that divides several integers.
 
 use rlx_ir::lir::Operand;
 use rlx_ir::op::{Activation, BinaryOp};
-use rlx_ir::{Extent, Op};
+use rlx_ir::{Extent, NodeId, Op};
 
-use super::collapsed::{Along, Collapsed};
-use super::cx::{Arg, Cx};
+use super::collapsed::Collapsed;
+use super::cx::Cx;
 use super::map::Each;
+use super::run::{Along, Needs, Run, is_whole, widths};
 use super::{Scheduled, StepDesc, reject};
-use crate::ir::{Value, WIDTHS, WideAccess};
+use crate::ir::{Value, WIDTHS};
 
 /// Bytes that a processor accesses together for an invocation.
 const BYTES: usize = 32;
@@ -122,23 +123,19 @@ pub(super) fn in_turn(cx: &mut Cx<'_>, dims: &[Extent], most: i32) -> Scheduled<
     })
 }
 
-/// Each invocation has neighbours along the last dimension of a collapsed space, of which all or none are there. Gives how many invocations there are.
-pub(super) fn together(
-    cx: &mut Cx<'_>,
-    space: &Collapsed,
-    dims: &[Extent],
-    width: usize,
-) -> Scheduled<Extent> {
-    for_groups(cx, dims, width as i32, |cx, first| {
-        let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
-        read_together(cx, space, &places);
-        store_together(cx, space, &places)
-    })
+/// Each invocation has neighbours along the last dimension, of which all or none are there. Gives how many invocations there are.
+pub(super) fn together(cx: &mut Cx<'_>, dims: &[Extent], width: usize) -> Scheduled<Extent> {
+    for_groups(cx, dims, width as i32, |cx, first| cx.store_run(&Run::along_last(first, width)))
 }
 
-/// How many neighbours an invocation may compute of a body that moves elements: all of a short last dimension, as channels of an image that has few, where results are
-/// written together. What is read of them is elsewhere, but their places are found once, and their neighbours' elements are beside them.
-pub(super) fn of_short_rows(step: &StepDesc, bytes: usize) -> Option<usize> {
+/// How many neighbours, of so many bytes, an invocation of a GPU may compute together of a body that moves elements: those of which all that is read is side
+/// by side, or all of a short last dimension, as channels of an image that has few. What is read of the latter may be elsewhere, but their places are found
+/// once, and their neighbours' elements are beside them.
+pub(super) fn of_moved(step: &StepDesc, bytes: usize) -> Option<usize> {
+    widths(step, bytes).find(|&width| reads_together(step, width)).or_else(|| of_short_rows(step, bytes))
+}
+
+fn of_short_rows(step: &StepDesc, bytes: usize) -> Option<usize> {
     let last = step.outputs.first()?.view.dims.last()?.as_const()?;
     let bits = step.outputs.iter().map(|o| o.dtype.bits()).max()?;
     let width = WIDTHS.into_iter().find(|&width| width as i64 == last)?;
@@ -146,84 +143,44 @@ pub(super) fn of_short_rows(step: &StepDesc, bytes: usize) -> Option<usize> {
     fits.then_some(width)
 }
 
-/// Each invocation has all of a short last dimension. Gives how many invocations there are.
-pub(super) fn short_rows(cx: &mut Cx<'_>, dims: &[Extent], width: usize) -> Scheduled<Extent> {
-    for_groups(cx, dims, width as i32, |cx, first| {
-        let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
-        store_neighbours(cx, &places)
-    })
-}
-
-/// Writes the results at these places, which are neighbours, together where there are several.
-pub(super) fn store_neighbours(cx: &mut Cx<'_>, places: &[Vec<Value>]) -> Scheduled<()> {
-    if let [index] = places {
-        return cx.store_results(index);
-    }
-    let outputs = cx.graph().outputs.clone();
-    for (k, id) in outputs.into_iter().enumerate() {
-        let values = places.iter().map(|index| cx.element(id, index)).collect::<Scheduled<Vec<_>>>()?;
-        let place = cx.place(Arg::Output(k));
-        let at = cx.address(&place, &places[0]);
-        cx.b.store_wide(place.buffer, at, values);
-    }
-    Ok(())
-}
-
-/// Whether so many neighbours along the last dimension, from a multiple of that on, are accessed together.
+/// Whether so many neighbours along the last dimension of an operand, from a multiple of that on, are accessed together.
 pub(super) fn is_together(step: &StepDesc, operand: &Operand, width: usize) -> bool {
-    let whole = |at: Extent| at.modulo(width as i64) == Extent::Const(0);
-    let view = &operand.view;
-    let Some((&last, others)) = view.strides.split_last() else { return false };
-    last == Extent::Const(1)
-        && view.dims.last().is_some_and(|&dim| whole(dim))
-        && std::iter::once(&view.offset).chain(others).all(|&at| whole(at))
-        && WideAccess::is_known(step.stored(operand.dtype))
+    let Some(axis) = operand.view.dims.len().checked_sub(1) else { return false };
+    let along = Along::of(step, operand, &operand.view.strides, (axis, width));
+    along == Along::Together && is_whole(operand.view.dims[axis], width)
 }
 
-/// The index of the element that is `away` behind another one.
-pub(super) fn neighbour(cx: &mut Cx<'_>, first: &[Value], away: usize) -> Vec<Value> {
-    let mut index = first.to_vec();
-    if let Some(last) = index.last_mut() {
-        let away = cx.b.int(away as i32);
-        *last = cx.b.add(*last, away);
+/// Whether so many neighbours along the last dimension of a body's results are written together, and so is read what they need.
+fn reads_together(step: &StepDesc, width: usize) -> bool {
+    let (graph, mut runs) = (&step.graph, vec![Vec::new(); step.graph.nodes().len()]);
+    for (&id, operand) in graph.outputs.iter().zip(&step.outputs) {
+        if !is_together(step, operand, width) {
+            return false;
+        }
+        runs[id.index()].push(operand.view.dims.len() - 1);
     }
-    index
-}
-
-/// Reads every input at these places, which are neighbours: by one access, once where all of them are one element, or one by one.
-fn read_together(cx: &mut Cx<'_>, space: &Collapsed, places: &[Vec<Value>]) {
-    let inputs: Vec<_> = cx.graph().inputs().map(|node| node.id).collect();
-    for (number, id) in inputs.into_iter().enumerate() {
-        let arg = Arg::Input(number);
-        let values = match space.along(cx.step, arg, places.len()) {
-            Along::Together => {
-                let place = cx.place(arg);
-                let at = cx.address(&place, &places[0]);
-                cx.b.load_wide(place.buffer, at, places.len())
+    let inputs: Vec<NodeId> = graph.inputs().map(|node| node.id).collect();
+    for node in graph.nodes().iter().rev() {
+        let axes = std::mem::take(&mut runs[node.id.index()]);
+        if let Some(number) = inputs.iter().position(|&id| id == node.id) {
+            let operand = &step.inputs[number];
+            let strides = &operand.view.strides;
+            let is_worth = |&axis: &usize| {
+                let along = Along::of(step, operand, strides, (axis, width));
+                along.is_worth_reading(step, operand, strides.get(axis))
+            };
+            if !axes.iter().all(is_worth) {
+                return false;
             }
-            Along::Same => vec![cx.load(arg, &places[0]); places.len()],
-            Along::Apart => places.iter().map(|index| cx.load(arg, index)).collect(),
-        };
-        for (index, value) in places.iter().zip(values) {
-            cx.bind(id, index, value);
+        }
+        for (axis, i) in axes.iter().flat_map(|&axis| (0..node.inputs.len()).map(move |i| (axis, i))) {
+            let of_operand = &mut runs[node.inputs[i].index()];
+            match Needs::of(graph, node, i, (axis, width)) {
+                Needs::Run(axis) if !of_operand.contains(&axis) => of_operand.push(axis),
+                Needs::Run(_) | Needs::One => {}
+                Needs::Apart => return false,
+            }
         }
     }
-}
-
-/// Computes every result at these places, and writes them as [`read_together`] reads.
-fn store_together(cx: &mut Cx<'_>, space: &Collapsed, places: &[Vec<Value>]) -> Scheduled<()> {
-    let outputs = cx.graph().outputs.clone();
-    let of = |cx: &mut Cx<'_>, id| places.iter().map(|index| cx.element(id, index)).collect();
-    let values: Vec<Vec<Value>> = outputs.iter().map(|&id| of(cx, id)).collect::<Scheduled<_>>()?;
-    for (k, values) in values.into_iter().enumerate() {
-        let arg = Arg::Output(k);
-        if space.along(cx.step, arg, places.len()) == Along::Together {
-            let place = cx.place(arg);
-            let at = cx.address(&place, &places[0]);
-            cx.b.store_wide(place.buffer, at, values);
-        } else {
-            places.iter().zip(values).for_each(|(index, value)| cx.store(arg, index, value));
-        }
-    }
-    Ok(())
+    true
 }

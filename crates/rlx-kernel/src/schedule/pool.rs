@@ -11,10 +11,11 @@ use rlx_ir::op::{DataFormat, PoolKind, ReduceOp};
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::conv_pool::{Slides, arrange, spatial_dims};
-use super::cx::{Arg, Cx};
+use super::cx::Cx;
 use super::map::{Each, Spread};
-use super::neighbours::{is_together, neighbour, store_neighbours};
+use super::neighbours::is_together;
 use super::reduce::Combine;
+use super::run::Run;
 use super::{Launch, Scheduled, StepDesc, reject};
 use crate::ir::{Const, Ty, Value, Var, WIDTHS};
 
@@ -73,9 +74,9 @@ pub fn schedule(step: &StepDesc, anchor: &Node, spread: Spread) -> Scheduled<Vec
             let times = cx.b.int(width as i32);
             *last = cx.b.mul(*last, times);
         }
-        let places: Vec<Vec<Value>> = (0..width).map(|k| neighbour(cx, &first, k)).collect();
-        window.pool(cx, anchor, &places)?;
-        store_neighbours(cx, &places)
+        let run = Run::along_last(first, width);
+        window.pool(cx, anchor, &run)?;
+        cx.store_run(&run)
     })?;
     let elements = counts.iter().fold(Extent::Const(1), |n, &d| n * d);
     Ok(vec![cx.finish(elements.ceil_div(i64::from(spread.workgroup)))])
@@ -115,9 +116,9 @@ impl Window {
         Ok(Window { combine, format, count_include_pad, slides, size, taps, padded })
     }
 
-    /// Combines the windows at these places, which are neighbours along the channels.
-    fn pool(&self, cx: &mut Cx<'_>, anchor: &Node, places: &[Vec<Value>]) -> Scheduled<()> {
-        let index = &places[0];
+    /// Combines the windows of a run, which is along the channels.
+    fn pool(&self, cx: &mut Cx<'_>, anchor: &Node, run: &Run) -> Scheduled<()> {
+        let (index, places) = (&run.first, cx.places_of(run));
         let (channel_axis, first) = (self.format.channel_axis(index.len()), self.format.first_spatial_axis());
         let (identity, zero) = (self.combine.identity(&mut cx.b), cx.b.int(0));
         let totals: Vec<Var> = places.iter().map(|_| cx.b.var(identity)).collect();
@@ -132,7 +133,8 @@ impl Window {
             cx.b.set(count, next);
             cx.if_then(inside, |cx| {
                 let from = arrange(self.format, index[0], index[channel_axis], &at);
-                let elements = read(cx, anchor.inputs[0], &from, places.len())?;
+                let from = Run { first: from, axis: channel_axis, width: run.width };
+                let elements = cx.elements(anchor.inputs[0], &from)?;
                 for (&total, v) in totals.iter().zip(elements) {
                     self.combine.accumulate(&mut cx.b, total, v);
                 }
@@ -157,17 +159,5 @@ impl Window {
             all = cx.b.and(all, before_end);
         }
         all
-    }
-}
-
-/// So many neighbours of the image, together where they are several.
-fn read(cx: &mut Cx<'_>, image: NodeId, from: &[Value], count: usize) -> Scheduled<Vec<Value>> {
-    match number_of(cx.step, image) {
-        Some(number) if count > 1 => {
-            let place = cx.place(Arg::Input(number));
-            let at = cx.address(&place, from);
-            Ok(cx.b.load_wide(place.buffer, at, count))
-        }
-        _ => Ok(vec![cx.element(image, from)?]),
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use common::{apple, index_graphs, native, try_compiled, try_module};
 use compiler::Program;
-use rlx_ir::op::{Activation, ArgOp, BinaryOp, ReduceOp};
+use rlx_ir::op::{Activation, ArgOp, BinaryOp, PadMode, ReduceOp};
 use rlx_ir::testing::{AttentionShape, Case, Gen, random_attention, random_paged_attention};
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::{Executable, Recorded, Sample};
@@ -135,6 +135,12 @@ fn calls_f64(kernel: &Kernel) -> bool {
     calls
 }
 
+fn reads_together(kernel: &Kernel) -> bool {
+    let mut reads = false;
+    kernel.for_each_stmt(&mut |s| reads |= matches!(s, Stmt::LoadWide { .. }));
+    reads
+}
+
 /// What is wrong with what the text made.
 fn differs(record: &Recorded, made: &compiler::Made) -> Option<String> {
     if !made.together {
@@ -171,7 +177,9 @@ fn a_few_kernels_run_as_text() {
     for (target, dialects) in devices() {
         let mut records = Records::of(target);
         add_steps(&mut records);
-        assert!(records.all.len() >= 11);
+        assert!(records.all.len() >= 14);
+        let wide = |r: &&Recorded| r.kernel.name.starts_with("map.") && reads_together(&r.kernel);
+        assert!(records.all.iter().filter(wide).count() >= 3);
         dialects.iter().for_each(|&dialect| records.check(dialect));
     }
 }
@@ -204,6 +212,12 @@ fn add_steps(records: &mut Records) {
     add(Op::Reduce { op: ReduceOp::Min, axes: vec![1], keep_dim: false }, &[(&[3, 70], DType::Bool)], None);
     add(Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: true }, &[(&[3, 90], F32)], None);
     add(Op::Gather { axis: 0 }, &[(&[3, 6], F32), (&[5], I64)], None);
+    // Neighbours of which all is read together: rows that are picked, and those with a border of whole accesses.
+    add(Op::Gather { axis: 0 }, &[(&[4, 64], F32), (&[300], I64)], Some(Activation::Relu));
+    add(Op::Gather { axis: 1 }, &[(&[5, 4, 64], BF16), (&[60], I64)], None);
+    let border = |n: i64| vec![0.into(), n.into()];
+    let pad = Op::Pad { before: border(8), after: border(16), mode: PadMode::Constant };
+    add(pad, &[(&[70, 232], F16)], Some(Activation::Relu));
     add(Op::Binary(BinaryOp::Mul), &[(&[40], I64), (&[40], I64)], None);
     // Keys and values that are looked up in pages, for one query and for several.
     for (queries, dtype) in [(1, F32), (5, F16)] {
