@@ -310,7 +310,7 @@ pub const WIDTHS: [usize; 2] = [4, 8];
 pub enum WideAccess {
     /// Elements of 32 bits.
     Words,
-    /// Elements of 32 bits and floats of 16.
+    /// Elements of 32 bits, floats of 16, and what those are moved as.
     All,
 }
 
@@ -325,7 +325,7 @@ impl WideAccess {
 
     /// Whether any language accesses several elements of a type together.
     pub fn is_known(dtype: DType) -> bool {
-        dtype.bits() == 32 || dtype.bits() == 16 && dtype.is_float()
+        dtype.bits() == 32 || dtype.bits() == 16 && (dtype.is_float() || dtype == DType::U16)
     }
 }
 

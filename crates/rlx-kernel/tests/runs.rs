@@ -292,6 +292,8 @@ fn they_are_taken_where_what_is_read_is_side_by_side() {
     assert_eq!(concat(0, [&[200, 128], &[160, 128]]), four);
     assert_eq!(concat(1, [&[400, 64], &[400, 96]]), four);
     assert_eq!(concat(1, [&[400, 63], &[400, 97]]), one, "parts begin anywhere");
+    let halves = first(Op::Concat { axis: 0 }, &[(&[200, 128], BF16), (&[160, 128], BF16)], &own);
+    assert_eq!(halves, eight, "moved as what they are stored in");
     let slice = |start: i64| {
         let (starts, to) = (vec![0.into(), start.into()], vec![Dim::Static(200), Dim::Static(96)]);
         first(Op::Slice { starts, steps: vec![1, 1], to }, &[(&[200, 128], F32)], &own)

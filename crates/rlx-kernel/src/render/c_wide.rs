@@ -115,7 +115,10 @@ pub(super) fn store(
         match dtype.bits() {
             16 => {
                 let pair = |pair: &[String]| {
-                    let [low, high] = [&pair[0], &pair[1]].map(|v| stored(dtype, v));
+                    let [low, high] = [&pair[0], &pair[1]].map(|v| match dtype.is_float() {
+                        true => stored(dtype, v),
+                        false => format!("(u16){v}"),
+                    });
                     format!("halves({low}, {high})")
                 };
                 values.chunks_exact(2).map(pair).collect()
