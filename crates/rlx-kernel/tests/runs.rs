@@ -224,7 +224,7 @@ fn what_moves_elements_moves_neighbours_together() {
     let (mut gen_, mut seen) = (Gen::new(51), BTreeMap::new());
     for _ in 0..cases() {
         let made = case(&mut gen_);
-        let target = [native, apple][gen_.size(0..=1)]();
+        let target = [native, apple, processor][gen_.size(0..=2)]();
         let module = try_module(&made.graph, &target).unwrap_or_else(|e| panic!("{e}\n{}", made.graph));
         for kernel in kernels(&module, &target) {
             *seen.entry(kernel).or_insert(0) += 1;
@@ -242,9 +242,9 @@ fn what_moves_elements_moves_neighbours_together() {
             }
         }
     }
-    for (variant, reads) in [("map256x1x4", 4), ("map256x1x8", 8)] {
+    for (variant, reads) in [("map256x1x4", 4), ("map256x1x8", 8), ("map64x1x4", 4), ("map64x1x8", 8)] {
         let count = seen.get(&(variant.to_owned(), reads)).copied();
-        assert!(count.is_some_and(|n| n >= cases() / 20), "{variant}: {seen:?}");
+        assert!(count.is_some_and(|n| n >= cases() / 30), "{variant}: {seen:?}");
     }
     assert!(seen.keys().any(|(variant, _)| variant == "map64x1"), "{seen:?}");
 }
@@ -287,6 +287,9 @@ fn they_are_taken_where_what_is_read_is_side_by_side() {
         one,
         "a GPU without floats of 16 bits"
     );
+    let of_processor = |list: &[usize], dtype| gather(0, &[1000, 384], list, dtype, &processor());
+    assert_eq!(of_processor(&[16], F32), ("map64x1x8".to_owned(), 8), "few elements, too");
+    assert_eq!(of_processor(&[128], BF16), ("map64s8".to_owned(), 1), "elements share words");
     let concat =
         |axis, parts: [&[usize]; 2]| first(Op::Concat { axis }, &[(parts[0], F32), (parts[1], F32)], &own);
     assert_eq!(concat(0, [&[200, 128], &[160, 128]]), four);
@@ -321,6 +324,8 @@ fn faults_are_the_same() {
             values.set_input("table", gen_.value(dtype, &[7, 64], -1.0..1.0));
             values.set_input("list", Value::int(DType::I64, &[260], numbers));
             let module = try_module(&g, &target).unwrap();
+            let names = step_variants(&module.steps[0], &module, &target).unwrap();
+            assert!([true, false].iter().all(|&wide| names.iter().any(|name| (width(name) > 1) == wide)));
             let fault = |together: bool| by(&module, &target, together).run(&values).unwrap_err();
             let (wide, single) = (fault(true), fault(false));
             assert_eq!((wide.kind(), wide.to_string()), (single.kind(), single.to_string()));

@@ -19,40 +19,52 @@ use rlx_ir::{DType, Error, ErrorKind, Graph, LirModule, Op, Result, Shape, Weigh
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::WgpuBackend;
 
-/// A step: its name, what it computes, the dimensions of its input and of its weights, if it has any; those of a gather are places.
+/// A step: its name, what it computes, the dimensions of its input and of its weights, if it has any; those of a gather are places. Then what is added to that.
 struct Case {
     name: &'static str,
     op: Op,
     x: Vec<usize>,
     w: Vec<usize>,
+    added: Vec<Vec<usize>>,
+}
+
+impl Case {
+    fn new(name: &'static str, op: Op, x: &[usize], w: &[usize]) -> Case {
+        Case { name, op, x: x.to_vec(), w: w.to_vec(), added: Vec::new() }
+    }
 }
 
 fn product(name: &'static str, x: &[usize], w: &[usize]) -> Case {
-    Case { name, op: Op::MatMul, x: x.to_vec(), w: w.to_vec() }
+    Case::new(name, Op::MatMul, x, w)
 }
 
 fn add(name: &'static str, x: &[usize], w: &[usize]) -> Case {
-    Case { name, op: Op::Binary(BinaryOp::Add), x: x.to_vec(), w: w.to_vec() }
+    Case::new(name, Op::Binary(BinaryOp::Add), x, w)
 }
 
 fn transpose(name: &'static str, x: &[usize], perm: &[usize]) -> Case {
-    Case { name, op: Op::Transpose { perm: perm.to_vec() }, x: x.to_vec(), w: Vec::new() }
+    Case::new(name, Op::Transpose { perm: perm.to_vec() }, x, &[])
 }
 
 fn gather(name: &'static str, x: &[usize], axis: usize, places: usize) -> Case {
-    Case { name, op: Op::Gather { axis }, x: x.to_vec(), w: vec![places] }
+    Case::new(name, Op::Gather { axis }, x, &[places])
+}
+
+/// Rows of a table, each with a position and a type added to it.
+fn embedding(name: &'static str, [table, width]: [usize; 2], rows: usize) -> Case {
+    Case { added: vec![vec![rows, width], vec![width]], ..gather(name, &[table, width], 0, rows) }
 }
 
 /// Rows of which each chooses two of some experts.
 fn experts(name: &'static str, rows: usize, w: &[usize; 3]) -> Case {
-    Case { name, op: Op::GroupedMatMul, x: vec![rows, 1, w[1]], w: w.to_vec() }
+    Case::new(name, Op::GroupedMatMul, &[rows, 1, w[1]], w)
 }
 
 /// A square convolution of one image: channels in and out, groups, size of the image, of the kernel, and stride.
 fn conv(name: &'static str, [c, out, groups]: [usize; 3], [image, kernel, stride]: [usize; 3]) -> Case {
     let (strides, pads, dilations) = (vec![stride; 2], vec![kernel / 2; 4], vec![1; 2]);
     let op = Op::Conv { strides, pads, dilations, groups, format: DataFormat::ChannelsFirst };
-    Case { name, op, x: vec![1, c, image, image], w: vec![out, c / groups, kernel, kernel] }
+    Case::new(name, op, &[1, c, image, image], &[out, c / groups, kernel, kernel])
 }
 
 fn cases() -> Vec<Case> {
@@ -80,6 +92,8 @@ fn cases() -> Vec<Case> {
         transpose("96×56×56 transposed", &[96, 56, 56], &[1, 2, 0]),
         gather("512 of 1000×384", &[1000, 384], 0, 512),
         gather("200 of 60×300×50", &[60, 300, 50], 1, 200),
+        gather("4096 of 1000×384", &[1000, 384], 0, 4096),
+        embedding("4096 of 1000×384, and two sums", [1000, 384], 4096),
     ]
 }
 
@@ -102,12 +116,16 @@ impl Case {
             Weight::owned(DType::I32, dims, bytes)
         };
         let numbers = || Weight::owned(DType::F32, &self.w, values(&self.w));
-        match self.op {
-            Op::Gather { axis } => Ok(vec![places(&self.w, self.x[axis])?]),
-            Op::GroupedMatMul => Ok(vec![numbers()?, places(&[self.x[0], 2], self.w[0])?]),
-            _ if self.w.is_empty() => Ok(Vec::new()),
-            _ => Ok(vec![numbers()?]),
+        let mut weights = match self.op {
+            Op::Gather { axis } => vec![places(&self.w, self.x[axis])?],
+            Op::GroupedMatMul => vec![numbers()?, places(&[self.x[0], 2], self.w[0])?],
+            _ if self.w.is_empty() => Vec::new(),
+            _ => vec![numbers()?],
+        };
+        for dims in &self.added {
+            weights.push(Weight::owned(DType::F32, dims, values(dims))?);
         }
+        Ok(weights)
     }
 }
 
@@ -118,7 +136,11 @@ fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Resul
     for (i, w) in case.weights()?.iter().enumerate() {
         operands.push(graph.param(format!("w{i}"), Shape::new(w.dims(), w.dtype())));
     }
-    let y = graph.try_add(case.op.clone(), &operands)?;
+    let added = operands.split_off(operands.len() - case.added.len());
+    let mut y = graph.try_add(case.op.clone(), &operands)?;
+    for other in added {
+        y = graph.try_add(Op::Binary(BinaryOp::Add), &[y, other])?;
+    }
     graph.set_outputs(vec![y]);
     Ok(Arc::new(CompilePipeline::new(backend.target(options)?, options.clone()).compile(&graph)?.lir))
 }

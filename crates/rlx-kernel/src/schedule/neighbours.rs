@@ -42,7 +42,11 @@ const MOST_REPEATED: usize = 12;
 /// The neighbours that an invocation of a processor that runs kernels may have; the first is taken unmeasured.
 pub(super) fn of_processors(step: &StepDesc, collapsed: Option<&Collapsed>) -> Vec<Each> {
     let dims = collapsed.map(|space| &space.dims[..]).or(step.outputs.first().map(|o| &o.view.dims[..]));
-    let together = collapsed.filter(|_| is_short(step)).and_then(|space| space.together(step, BYTES));
+    let together = match collapsed {
+        _ if !is_short(step) => None,
+        Some(space) => space.together(step, BYTES),
+        None => widths(step, BYTES).find(|&width| reads_together(step, width)),
+    };
     let in_turn = dims.and_then(count_in_turn);
     together.map(Each::Together).into_iter().chain(in_turn.map(Each::InTurn)).collect()
 }
@@ -54,13 +58,21 @@ fn count_in_turn(dims: &[Extent]) -> Option<i32> {
     (several && is_long).then_some(IN_TURN)
 }
 
-/// Whether an element is of 32 bits, as all languages access several of, and takes few instructions.
+/// Whether an element is of 32 bits, as all languages access several of, and takes few instructions. Lists of what is picked may have others: one element of
+/// them is read for all neighbours.
 fn is_short(step: &StepDesc) -> bool {
     let nodes = step.graph.nodes();
-    let mut operands = step.inputs.iter().chain(&step.outputs);
+    let is_list = |id: NodeId| nodes.iter().any(|node| is_pick(&node.op) && node.inputs[1] == id);
+    let data = step.graph.inputs().zip(&step.inputs).filter(|(node, _)| !is_list(node.id));
+    let mut operands = data.map(|(_, operand)| operand).chain(&step.outputs);
     operands.all(|o| o.dtype.bits() == 32)
         && nodes.len() <= MOST_REPEATED
         && nodes.iter().all(|node| takes_few_instructions(&node.op))
+}
+
+/// Whether an op picks from a table what a list says.
+fn is_pick(op: &Op) -> bool {
+    matches!(op, Op::Gather { .. } | Op::GatherNd { .. })
 }
 
 fn takes_few_instructions(op: &Op) -> bool {
@@ -68,6 +80,8 @@ fn takes_few_instructions(op: &Op) -> bool {
     use BinaryOp as B;
     match op {
         Op::Input { .. } | Op::Cast { .. } | Op::Compare(_) | Op::Where => true,
+        Op::Reshape { .. } | Op::Transpose { .. } | Op::Expand { .. } | Op::Slice { .. } => true,
+        op if is_pick(op) => true,
         Op::Binary(op) => matches!(op, B::Add | B::Sub | B::Mul | B::Div | B::Max | B::Min),
         Op::Activation(op) => matches!(op, A::Relu | A::Neg | A::Abs),
         _ => false,
