@@ -297,6 +297,12 @@ fn they_are_taken_where_what_is_read_is_side_by_side() {
     assert_eq!(concat(1, [&[400, 63], &[400, 97]]), one, "parts begin anywhere");
     let halves = first(Op::Concat { axis: 0 }, &[(&[200, 128], BF16), (&[160, 128], BF16)], &own);
     assert_eq!(halves, eight, "moved as what they are stored in");
+    let pad = |before: i64, after: i64| {
+        let border = |n: i64| vec![0.into(), n.into()];
+        let op = Op::Pad { before: border(before), after: border(after), mode: PadMode::Constant };
+        first(op, &[(&[200, 124], F32)], &own)
+    };
+    assert_eq!((pad(4, 0), pad(3, 1)), (four.clone(), one.clone()), "a border may end anywhere");
     let slice = |start: i64| {
         let (starts, to) = (vec![0.into(), start.into()], vec![Dim::Static(200), Dim::Static(96)]);
         first(Op::Slice { starts, steps: vec![1, 1], to }, &[(&[200, 128], F32)], &own)
