@@ -20,7 +20,7 @@ use std::sync::Arc;
 use rlx_backend::pipelines::Kept;
 use rlx_backend::tuning::Tuning;
 use rlx_ir::lir::LirModule;
-use rlx_ir::{ErrorKind, Result, Weight, text};
+use rlx_ir::{Error, ErrorKind, Result, Weight, text};
 use rlx_kernel::{KernelHash, KernelTarget, Launches};
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_tile::Arch;
@@ -40,6 +40,7 @@ use crate::which::Lowered;
 use cases::Case;
 
 /// What a trial found.
+#[derive(Debug, PartialEq, Eq)]
 enum Found {
     /// The device is right.
     Right,
@@ -49,6 +50,17 @@ enum Found {
     Wrong(String),
     /// No more than that it could not be tried.
     Unknown,
+}
+
+impl Found {
+    /// What follows where nothing does a case. A device that has no such kernels, or under limits that the case does not fit, says so of models, too. All else
+    /// is a fault of what makes kernels of the case, and would be one of what makes them of models.
+    fn of_not_made(error: &Error) -> Found {
+        match error.kind() {
+            ErrorKind::Unsupported | ErrorKind::OutOfMemory => Found::Nothing,
+            _ => Found::Wrong(format!("they are not made: {error}")),
+        }
+    }
 }
 
 /// How often a case is compiled and run where the driver rejects it.
@@ -140,8 +152,8 @@ impl<G: GpuApi> OnDevice<G> {
         let Some(case) = cases::of(class) else { return Found::Nothing };
         let made = match self.made(class, &case, aside) {
             Ok(Some(made)) => made,
-            // What the compiler says of a case, it says of a model.
-            Ok(None) | Err(_) => return Found::Nothing,
+            Ok(None) => return Found::Nothing,
+            Err(e) => return Found::of_not_made(&e),
         };
         let (kept, key) = (self.kept(), note(class, &made));
         if kept.as_ref().is_some_and(|kept| kept.load(&key).is_some()) {
@@ -280,4 +292,35 @@ fn note(class: Class, made: &Made) -> String {
         all.0.iter_mut().zip(hash.0).for_each(|(all, byte)| *all = all.rotate_left(1) ^ byte);
     }
     format!("{}-{all}", class.key())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_device_says_of_models_too_is_no_fault_of_a_class() {
+        let kernels = KernelTarget::full("test");
+        let compiled = |graph: &str, kernels: &KernelTarget| {
+            let target = Arc::new(GpuTarget::new(kernels.clone(), None, Fast::default(), None));
+            let graph = text::parse(graph)?;
+            CompilePipeline::new(target, CompileOptions::default()).compile(&graph).map(|_| ())
+        };
+        let Some(case) = cases::of(Class::Reduce) else { panic!("there is one") };
+        compiled(&case.graph, &kernels).unwrap();
+        // Kernels of one buffer, and buffers of one byte.
+        let (mut few, mut small) = (kernels.clone(), kernels.clone());
+        few.limits.max_bindings = 1;
+        small.pool.max_buffer_bytes = 1;
+        for limited in [few, small] {
+            let error = compiled(&case.graph, &limited).unwrap_err();
+            assert_eq!(Found::of_not_made(&error), Found::Nothing, "{error}");
+        }
+        let damaged = compiled(&case.graph.replacen("[", "[0x, ", 1), &kernels).unwrap_err();
+        let broken = Error::new(ErrorKind::Internal, "a kernel breaks a rule");
+        for error in [damaged, broken] {
+            let found = Found::of_not_made(&error);
+            assert!(matches!(&found, Found::Wrong(why) if why.contains(&error.to_string())), "{found:?}");
+        }
+    }
 }

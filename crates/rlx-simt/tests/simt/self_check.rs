@@ -90,6 +90,24 @@ fn every_class_of_a_right_device_is_right_and_is_tried_once() {
     }
 }
 
+/// What does not fit lower limits is none of the device's faults.
+#[test]
+fn a_right_device_is_right_under_lower_limits() {
+    let _alone = second_gpu();
+    let own = |test: u64| Lowered { max_memory_bytes: Some((1 << 30) + test), ..Lowered::default() };
+    let limits = [
+        Lowered { max_shared_bytes: Some(256), ..own(40) },
+        Lowered { max_workgroup: Some(4), ..own(41) },
+        Lowered { max_storage_buffers: Some(3), ..own(42) },
+        Lowered { max_binding_bytes: Some(512), ..own(43) },
+    ];
+    for limits in limits {
+        let backend = fake(Device::Cuda, 1).with_limits(limits);
+        let (aside, warnings) = warned(|| backend.try_all().unwrap());
+        assert!(aside.is_empty() && warnings.is_empty(), "{limits:?}: {aside:?} {warnings:?}");
+    }
+}
+
 #[test]
 fn a_device_is_tried_for_what_a_module_has() {
     let _alone = second_gpu();
