@@ -16,7 +16,7 @@ pub fn run(run: &Run, all: bool) -> Outcome {
     }
     // Whose tests, and which of them.
     let parts: [(&[&str], &[&str]); 10] = [
-        (&["gpu", "simt", "hardware"], &[]),
+        (&["gpu", "simt", "hardware", "coop"], &[]),
         (&["contract_devices_built"], &[]),
         (&["contract_*"], &["vulkan::"]),
         (&["contract_*"], &["opengl::"]),

@@ -587,7 +587,7 @@ fn unit(run: &Run) -> Outcome {
         Err(e) => return Outcome::fail(e),
     };
     let claimed = |name: &str| {
-        ["gpu", "simt", "mlx", "pytest", "matrices"].contains(&name)
+        ["gpu", "simt", "coop", "mlx", "pytest", "matrices"].contains(&name)
             || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
     };
     let nextest = has_cargo_tool("nextest");

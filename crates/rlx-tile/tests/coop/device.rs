@@ -90,13 +90,15 @@ struct Device {
     shared: u64,
 }
 
-/// A Vulkan device with half precision; `None` where there is none.
-fn device() -> Option<Device> {
+/// A Vulkan device with half precision, or whether there is any without.
+fn device() -> Result<Device, bool> {
     let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
     description.backends = wgpu::Backends::VULKAN;
     let instance = wgpu::Instance::new(description);
     let adapters = futures(instance.enumerate_adapters(wgpu::Backends::VULKAN));
-    let adapter = adapters.into_iter().find(|a| a.features().contains(wgpu::Features::SHADER_F16))?;
+    let has_others = !adapters.is_empty();
+    let with_half = adapters.into_iter().find(|a| a.features().contains(wgpu::Features::SHADER_F16));
+    let adapter = with_half.ok_or(has_others)?;
     let limits = adapter.limits();
     let description = wgpu::DeviceDescriptor {
         required_features: wgpu::Features::SHADER_F16,
@@ -104,7 +106,7 @@ fn device() -> Option<Device> {
         ..Default::default()
     };
     let (device, queue) = futures(adapter.request_device(&description)).unwrap();
-    Some(Device { device, queue, shared: u64::from(limits.max_compute_workgroup_storage_size) })
+    Ok(Device { device, queue, shared: u64::from(limits.max_compute_workgroup_storage_size) })
 }
 
 /// The value of a future that needs no one to wake it.
@@ -202,12 +204,20 @@ fn first<T>(shared: u64, seed: u64, of: impl Fn(u64) -> T, program: impl Fn(&T) 
     all.into_iter().find(|case| program(case).shared_bytes() <= shared).expect("some tilings are small")
 }
 
+/// The device, or a named skip.
+///
+/// # Panics
+/// Where there is no Vulkan device and `RLX_TEST_DEVICES` names it.
 fn opened() -> Option<Device> {
-    let device = device();
-    if device.is_none() {
-        println!("no Vulkan device with half precision: the texts were not run");
+    let found = device();
+    if let Err(has_others) = found {
+        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+        let named = required.split(',').any(|name| name == "vulkan");
+        assert!(has_others || !named, "RLX_TEST_DEVICES names vulkan: there is no device");
+        let others = if has_others { " with half precision" } else { "" };
+        println!("@skip 1 texts for cooperative matrices: no Vulkan device{others}");
     }
-    device
+    found.ok()
 }
 
 #[test]
