@@ -177,8 +177,21 @@ impl TileDecl {
                 let (row, col) = (within / of_row, within % of_row * self.chunk());
                 (matrix / across * CHUNK + row, matrix % across * CHUNK + col)
             }
-            false => (n / self.chunks(), n % self.chunks() * self.chunk()),
+            false => {
+                let (line, apart) = (n / self.chunks(), self.rows_apart());
+                let within = line % CHUNK * apart;
+                (line / CHUNK * CHUNK + within % CHUNK + within / CHUNK, n % self.chunks() * self.chunk())
+            }
         }
+    }
+
+    /// How many rows are between two that a copy has one after the other, among each 8: 1 where rows are neighbours.
+    ///
+    /// Eight lanes that write together have several rows where these are shorter than 8 chunks. With a pad of one chunk, `n` chunks of one row and those of
+    /// the row `n` further on are in different banks; those of the next row are not.
+    pub fn rows_apart(&self) -> u32 {
+        let short = self.pad > 0 && self.chunks() < CHUNK && self.rows.is_multiple_of(CHUNK);
+        if short { self.chunks() } else { 1 }
     }
 }
 

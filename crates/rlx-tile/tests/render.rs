@@ -12,7 +12,7 @@ use rlx_tile::Arch;
 use rlx_tile::atom::Vendor;
 use rlx_tile::expand::expand;
 use rlx_tile::render::source;
-use rlx_tile::schedule::{Attention, Matmul, Operand, attention_join, matmul, tilings};
+use rlx_tile::schedule::{Attention, attention_join};
 
 /// Where `RLX_CUDA_OUT` says, every program for NVIDIA's devices is left as a file for NVRTC; a tile program's name begins with the least architecture.
 #[test]
@@ -95,11 +95,7 @@ fn compare(file: &str, text: &str) {
 #[test]
 fn golden_files_hold() {
     let attentions = programs::attentions().into_iter().map(|(name, _, program)| (name, program));
-    let half = |transposed| Operand { dtype: DType::F16, transposed, vector: 8 };
-    let what = Matmul { right: half(true), result: half(false), ..Matmul::new(DType::F16) };
-    let cooperative = matmul(Arch::Coop16, &what, &tilings(Arch::Coop16)[2]).unwrap();
-    let cooperative = ("coop16.f16.64x64x32.2x2.s2.nt".to_owned(), cooperative);
-    let all: Vec<_> = programs::programs().into_iter().chain(attentions).chain([cooperative]).collect();
+    let all: Vec<_> = programs::programs().into_iter().chain(attentions).collect();
     for (file, extension, wanted) in [
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),

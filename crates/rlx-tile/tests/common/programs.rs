@@ -16,49 +16,9 @@ use rlx_tile::{Arch, Program, Scalar};
 pub fn programs() -> Vec<(String, Program)> {
     let mut all = Vec::new();
     let types = |arch| [DType::F16, DType::BF16, DType::F32].map(|dtype| (arch, dtype));
-    for (arch, dtype) in Arch::ALL.into_iter().flat_map(types) {
-        if Atom::of(arch, dtype).is_none() {
-            continue;
-        }
-        let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
-            let name = format!("{}.{dtype}.{}.{suffix}", arch.name(), tiling.name());
-            all.push((name, matmul(arch, what, tiling).unwrap()));
-        };
-        let mut plain = Matmul::new(dtype);
-        // As many as a lane has beside each other.
-        plain.result.vector = Atom::of(arch, dtype).map_or(1, |atom| atom.sum.neighbours());
-        tilings(arch).iter().chain(&large_tilings(arch)).for_each(|t| add(&plain, t, "nn"));
-        let tiling = &tilings(arch)[2];
-        for (suffix, left, right) in [("nt", false, true), ("tn", true, false), ("tt", true, true)] {
-            let mut what = plain.clone();
-            (what.left.transposed, what.right.transposed) = (left, right);
-            add(&what, tiling, suffix);
-        }
-        let of = |dtype, vector| Operand { dtype, transposed: false, vector };
-        let odd = Matmul { left: of(dtype, 1), right: of(dtype, 1), result: of(dtype, 1), ..plain.clone() };
-        add(&odd, tiling, "nn.odd");
-        let wide = Matmul {
-            left: if dtype == DType::F32 { of(DType::F16, 8) } else { of(DType::F32, 4) },
-            result: of(DType::F32, plain.result.vector.min(4)),
-            batch: 2,
-            ..plain.clone()
-        };
-        // Small results by parts of the depth, whose sums are f32.
-        let sums = of(DType::F32, plain.result.vector.min(4));
-        let parts = Matmul { parts: true, batch: 1, result: sums, ..plain.clone() };
-        [2, 5].into_iter().for_each(|i| add(&parts, &tilings(arch)[i], "nn.parts"));
-        add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
-        add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
-        convolutions(&plain, &mut |what, number, suffix| add(what, &tilings(arch)[number], suffix));
-        in_groups(arch, &plain, &mut add);
-        if dtype != DType::F32 {
-            let computed = computed_tilings(arch);
-            computed.iter().for_each(|t| add(&by_blocks(plain.clone(), DType::U4), t, "nt.u4_blocks"));
-            [0, 2, 5].iter().for_each(|&i| add(&gated(plain.clone()), &computed[i], "nn.gated"));
-            add(&by_blocks(plain.clone(), DType::I8), tiling, "nt.i8_blocks");
-            [2, 5].into_iter().for_each(|i| {
-                add(&by_blocks(parts.clone(), DType::U4), &computed[i], "nt.u4_blocks.parts");
-            });
+    for (arch, dtype) in Arch::ALL.into_iter().chain([Arch::Coop16]).flat_map(types) {
+        if Atom::of(arch, dtype).is_some() {
+            of_warps(arch, dtype, &mut |name, program| all.push((name, program)));
         }
     }
     for dtype in [DType::F16, DType::BF16] {
@@ -88,6 +48,54 @@ pub fn programs() -> Vec<(String, Program)> {
         of_tensors(dtype, &mut |name, program| all.push((name, program)));
     }
     all
+}
+
+/// Those of warps.
+fn of_warps(arch: Arch, dtype: DType, add: &mut dyn FnMut(String, Program)) {
+    let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
+        let name = format!("{}.{dtype}.{}.{suffix}", arch.name(), tiling.name());
+        add(name, matmul(arch, what, tiling).unwrap());
+    };
+    let mut plain = Matmul::new(dtype);
+    // As many as a lane has beside each other.
+    plain.result.vector = Atom::of(arch, dtype).map_or(1, |atom| atom.sum.neighbours());
+    tilings(arch).iter().chain(&large_tilings(arch)).for_each(|t| add(&plain, t, "nn"));
+    let tiling = &tilings(arch)[2];
+    for (suffix, left, right) in [("nt", false, true), ("tn", true, false), ("tt", true, true)] {
+        let mut what = plain.clone();
+        (what.left.transposed, what.right.transposed) = (left, right);
+        add(&what, tiling, suffix);
+    }
+    let of = |dtype, vector| Operand { dtype, transposed: false, vector };
+    let odd = Matmul { left: of(dtype, 1), right: of(dtype, 1), result: of(dtype, 1), ..plain.clone() };
+    add(&odd, tiling, "nn.odd");
+    let wide = Matmul {
+        left: if dtype == DType::F32 { of(DType::F16, 8) } else { of(DType::F32, 4) },
+        result: of(DType::F32, plain.result.vector.min(4)),
+        batch: 2,
+        ..plain.clone()
+    };
+    // Small results by parts of the depth, whose sums are f32.
+    let sums = of(DType::F32, plain.result.vector.min(4));
+    let parts = Matmul { parts: true, batch: 1, result: sums, ..plain.clone() };
+    [2, 5].into_iter().for_each(|i| add(&parts, &tilings(arch)[i], "nn.parts"));
+    add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
+    add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
+    convolutions(&plain, &mut |what, number, suffix| add(what, &tilings(arch)[number], suffix));
+    in_groups(arch, &plain, &mut add);
+    if dtype != DType::F32 {
+        let computed = computed_tilings(arch);
+        [0, 2, 5].iter().for_each(|&i| add(&gated(plain.clone()), &computed[i], "nn.gated"));
+        // WGSL has no buffers of integers of 4 or 8 bits.
+        if arch == Arch::Coop16 {
+            return;
+        }
+        computed.iter().for_each(|t| add(&by_blocks(plain.clone(), DType::U4), t, "nt.u4_blocks"));
+        add(&by_blocks(plain.clone(), DType::I8), tiling, "nt.i8_blocks");
+        [2, 5].into_iter().for_each(|i| {
+            add(&by_blocks(parts.clone(), DType::U4), &computed[i], "nt.u4_blocks.parts");
+        });
+    }
 }
 
 /// The same of tensor memory.

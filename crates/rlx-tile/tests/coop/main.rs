@@ -13,6 +13,7 @@ use common::prologue::PrologueCase;
 use common::{Case, Map};
 use rlx_ir::testing::{Gen, random_bindings, random_conv, random_matmul};
 use rlx_ir::{DType, DimBinding, Value, oracle};
+use rlx_kernel::interp::Counters;
 use rlx_kernel::ir::{Access, BufferDecl};
 use rlx_opt::CompileOptions;
 use rlx_tile::ir::Stmt;
@@ -119,14 +120,20 @@ fn prologue_case(seed: u64) -> PrologueCase {
     all.into_iter().find(|case| !packed(case)).expect("half of them are of floats")
 }
 
+/// The pad of rows puts those that are accessed together into different banks.
+fn without_conflicts(counters: Counters, of: &str) {
+    assert_eq!((counters.conflicts, counters.ways), (0, 1), "bank conflicts\n{of}");
+}
+
 #[test]
 fn random_matmuls_are_right() {
     for seed in 0..CASES {
         let case = matmul_case(seed);
         let program = case.program();
-        let (pools, _) = case
+        let (pools, counters) = case
             .interpret(&program)
             .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}\n{program}", case.describe()));
+        without_conflicts(counters, &case.describe());
         if !case.what.parts {
             case.check(&pools.0[2]);
         }
@@ -139,11 +146,13 @@ fn random_convolutions_and_computed_operands_are_right() {
     for seed in 0..if all { 4 * OTHERS } else { OTHERS } {
         let case = conv_case(seed);
         let program = case.program();
-        let (pools, _) = case.interpret(&program).unwrap_or_else(|e| panic!("{seed}: {e}\n{program}"));
+        let (pools, counters) = case.interpret(&program).unwrap_or_else(|e| panic!("{seed}: {e}\n{program}"));
+        without_conflicts(counters, &case.describe());
         case.check(&pools.0[2]);
         let case = prologue_case(seed);
         let program = case.program();
-        let (pools, _) = case.interpret(&program).unwrap_or_else(|e| panic!("{seed}: {e}\n{program}"));
+        let (pools, counters) = case.interpret(&program).unwrap_or_else(|e| panic!("{seed}: {e}\n{program}"));
+        without_conflicts(counters, &case.describe());
         case.case.check(&pools.0[2]);
     }
 }

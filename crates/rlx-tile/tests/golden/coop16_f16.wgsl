@@ -109,7 +109,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     var x_1h: vec4<f16>;
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (0i) + q * 8i;
@@ -126,7 +127,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (0i) + q * 8i;
@@ -143,7 +145,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (0i) + q * 8i;
@@ -155,7 +158,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (0i) + q * 8i;
@@ -173,7 +177,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     var x_1h: vec4<f16>;
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (0i) + q * 8i;
@@ -190,7 +195,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (0i) + q * 8i;
@@ -207,7 +213,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (0i) + q * 8i;
@@ -219,7 +226,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (0i) + q * 8i;
@@ -235,7 +243,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
   for (var c0 = 0i; c0 < e0; c0 += 1i) {
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -252,7 +261,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -269,7 +279,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -286,7 +297,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -325,7 +337,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -337,7 +350,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_row) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -349,7 +363,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 0i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (32i * c0 + 32i) + q * 8i;
@@ -361,7 +376,8 @@ fn k(@builtin(local_invocation_index) local: u32, @builtin(subgroup_id) subgroup
     }
     {
       let n = thread + 128i;
-      let r = n >> 2u;
+      let l = n >> 2u;
+      let r = (l & ~7i) | ((l << 2u) & 7i) | ((l & 7i) >> 1u);
       let q = n & 3i;
       let row = (64i * group_col) + r;
       let col = (32i * c0 + 32i) + q * 8i;

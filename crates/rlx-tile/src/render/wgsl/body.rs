@@ -172,7 +172,15 @@ impl<'a> Body<'a> {
         let (bits, mask) = (t.chunks().ilog2(), t.chunks() - 1);
         self.open("{");
         self.line(&format!("let n = thread + {}i;", i * lanes));
-        self.line(&format!("let r = n >> {bits}u;"));
+        match t.rows_apart() {
+            1 => self.line(&format!("let r = n >> {bits}u;")),
+            apart => {
+                // Bits of the row change places: those within 8 rows.
+                let (low, high) = (apart.ilog2(), CHUNK.ilog2() - apart.ilog2());
+                self.line(&format!("let l = n >> {bits}u;"));
+                self.line(&format!("let r = (l & ~7i) | ((l << {low}u) & 7i) | ((l & 7i) >> {high}u);"));
+            }
+        }
         self.line(&format!("let q = n & {mask}i;"));
         self.line(&format!("let row = {} + r;", index(&c.row, Of::Subgroup)));
         self.line(&format!("let col = {} + q * {CHUNK}i;", index(&c.col, Of::Subgroup)));
