@@ -190,7 +190,7 @@ impl<G: GpuApi> GpuBackend<G> {
     }
 
     fn matrix_units(&self, gpu: &G) -> Option<MatrixUnits> {
-        gpu.matrix_units().map(|units| self.which.limits.lower_units(units))
+        gpu.matrix_units().and_then(|units| self.which.limits.lower_units(units))
     }
 }
 

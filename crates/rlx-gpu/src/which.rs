@@ -1,7 +1,7 @@
 //! What a device is opened by: its name, the limits it is used under, and what else its driver is to know.
 
 use rlx_driver::Device;
-use rlx_kernel::{DeviceLimits, KernelTarget};
+use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::PoolSpec;
 
 use crate::tiles::MatrixUnits;
@@ -30,6 +30,8 @@ pub struct Lowered {
     pub max_shared_bytes: Option<u32>,
     /// Whether kernels do without exchanges within subgroups.
     pub no_subgroups: bool,
+    /// Whether elements of 8 and 16 bits are parts of words of 32 bits in buffers, which every device has; no units multiply them then.
+    pub only_words: bool,
     /// The most bytes of device memory that this process's executables take together.
     pub max_memory_bytes: Option<u64>,
 }
@@ -49,12 +51,17 @@ impl Lowered {
         };
         let subgroup = limits.subgroup.filter(|_| !self.no_subgroups);
         let limits = DeviceLimits { max_bindings, max_workgroup, max_shared_bytes, subgroup, ..limits };
-        KernelTarget { limits, pool, ..target }
+        let types = match self.only_words {
+            true => TypeSupport { narrow: false, int16: false, ..target.types },
+            false => target.types,
+        };
+        KernelTarget { limits, pool, types, ..target }
     }
 
     /// The matrix units under these limits.
-    pub(crate) fn lower_units(&self, units: MatrixUnits) -> MatrixUnits {
-        MatrixUnits { dynamic_bytes: lower(units.dynamic_bytes, self.max_shared_bytes), ..units }
+    pub(crate) fn lower_units(&self, units: MatrixUnits) -> Option<MatrixUnits> {
+        let dynamic_bytes = lower(units.dynamic_bytes, self.max_shared_bytes);
+        (!self.only_words).then_some(MatrixUnits { dynamic_bytes, ..units })
     }
 }
 
@@ -89,6 +96,8 @@ mod tests {
         assert_eq!(lowered.limits.subgroup, Some(32));
         let without = Lowered { no_subgroups: true, ..Lowered::default() };
         assert_eq!(without.lower(full.clone()).limits.subgroup, None);
+        let words = Lowered { only_words: true, ..Lowered::default() }.lower(full.clone()).types;
+        assert!(!words.narrow && !words.int16 && words.int64);
         assert_eq!(Lowered::default().lower(full.clone()).pool, full.pool);
     }
 }

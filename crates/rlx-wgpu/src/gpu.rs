@@ -56,8 +56,11 @@ impl Gpu {
         let adapter = adapter::choose(name).await?;
         let limits = adapter::limits(&adapter, &lowered);
         let info = adapter.get_info();
-        let matrices = matrices::offered(&info, adapter.features(), &adapter.cooperative_matrix_properties());
-        let wanted = WANTED.union(language::wanted(info.backend, info.device_type));
+        // What wgpu was not asked for, it rejects in a kernel's text.
+        let without = if lowered.only_words { wgpu::Features::SHADER_I16 } else { wgpu::Features::empty() };
+        let matrices = matrices::offered(&info, adapter.features(), &adapter.cooperative_matrix_properties())
+            .filter(|_| !lowered.only_words);
+        let wanted = WANTED.difference(without).union(language::wanted(info.backend, info.device_type));
         let cooperative = matrices == Some(Arch::Coop16);
         let wanted = if cooperative { wanted.union(matrices::FEATURES) } else { wanted };
         let subgroup = adapter::subgroup(&info, adapter.features()).filter(|_| !lowered.no_subgroups);

@@ -100,6 +100,7 @@ fn a_right_device_is_right_under_lower_limits() {
         Lowered { max_workgroup: Some(4), ..own(41) },
         Lowered { max_storage_buffers: Some(3), ..own(42) },
         Lowered { max_binding_bytes: Some(512), ..own(43) },
+        Lowered { only_words: true, ..own(44) },
     ];
     for limits in limits {
         let backend = fake(Device::Cuda, 1).with_limits(limits);

@@ -1,21 +1,23 @@
 //! Limits below the device's own: the right answer, or a typed error.
 
+use rlx_backend::Backend;
 use rlx_backend::tuning::Tuning;
 use rlx_ir::op::BinaryOp;
-use rlx_ir::testing::random_graph;
-use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, text};
+use rlx_ir::testing::{random_bindings, random_graph};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, Shape, text};
 use rlx_wgpu::{Lowered, WgpuBackend};
 
 use crate::common::{DEVICES, all, check, compile, device, disagreement, set_params};
-use crate::variants;
+use crate::{models, variants};
 
-/// What every device that runs WebGPU has; there are no subgroups among it, whatever the device has.
+/// What every device that runs WebGPU has; there are no subgroups among it and no elements of 16 bits, whatever the device has.
 const SMALL: Lowered = Lowered {
     max_binding_bytes: Some(16 << 20),
     max_storage_buffers: Some(8),
     max_workgroup: None,
     max_shared_bytes: Some(16 << 10),
     no_subgroups: true,
+    only_words: true,
     max_memory_bytes: None,
 };
 
@@ -54,6 +56,42 @@ fn graphs_run_within_eight_storage_buffers() {
                 }
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "seed {seed}: {e}"),
             }
+        }
+    }
+}
+
+#[test]
+fn small_models_run_within_small_limits() {
+    for backend in lowered(SMALL) {
+        ["digits", "mlp"].into_iter().for_each(|name| models::first_golden(&backend, name));
+    }
+}
+
+/// A matmul, a softmax and a sum in a type of 16 bits, and bytes beside them.
+fn short(dtype: DType) -> Graph {
+    let text = format!(
+        "graph \"short\" {{ %0 = Input {{name=\"x\"}} : [9, 70] {dtype} %1 = Input {{name=\"w\"}} : [70, 33] {dtype} \
+         %2 = MatMul(%0, %1) : [9, 33] {dtype} %3 = Softmax(%2) {{axis=-1}} : [9, 33] {dtype} \
+         %4 = Binary.Add(%2, %3) : [9, 33] {dtype} %5 = Cast(%4) {{to=i16}} : [9, 33] i16 %6 = Cast(%4) {{to=i8}} : [9, 33] i8 \
+         return %4, %5, %6 }}"
+    );
+    text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// Elements that are parts of words have the bits that they have as elements: in a kernel of 16 bits the device, opened without them, would not have them.
+#[test]
+fn elements_in_words_have_the_same_bits() {
+    let words = Lowered { only_words: true, ..Lowered::default() };
+    for dtype in [DType::F16, DType::BF16] {
+        let graph = short(dtype);
+        let values = random_bindings(&graph, &DimBinding::new(), 3);
+        for backend in DEVICES.into_iter().filter_map(device) {
+            let run = |backend: &WgpuBackend| {
+                check(&graph, &values, backend).unwrap();
+                let lir = variants::module(&graph, backend);
+                variants::outputs(backend, &lir, &values, Tuning::default())
+            };
+            assert!(run(&backend) == run(&backend.clone().with_limits(words)), "{} {dtype}", backend.name());
         }
     }
 }

@@ -3,12 +3,13 @@
 
 use std::time::Instant;
 
-use rlx_backend::ExecutableGraph;
 use rlx_backend::testing::{self, compile_model};
+use rlx_backend::{Backend, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::DimBinding;
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_testdata::models::{Golden, model};
+use rlx_wgpu::WgpuBackend;
 
 use crate::common::{MAIN, all, device};
 
@@ -17,6 +18,17 @@ fn check(exec: &mut dyn ExecutableGraph, golden: &Golden, outputs: &[String]) ->
     let (inputs, expected) = golden.read();
     let compared = testing::golden(exec, &inputs, &expected, outputs, &golden.binding());
     compared.map_err(|what| format!("{}: {what}", golden.name))
+}
+
+/// Runs the first golden of a model with open dimensions, on a device under lower limits.
+pub fn first_golden(backend: &WgpuBackend, name: &str) {
+    let model = model(name);
+    let path = model.graph_file().expect("it is kept with its weights");
+    let imported = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap();
+    let weight = |name: &str| imported.weights.get(name).cloned();
+    let mut exec = compile_model(&imported.graph, weight, backend, DimBinding::new());
+    let found = check(&mut *exec, &model.goldens[0], &imported.outputs);
+    found.unwrap_or_else(|e| panic!("{} {name}: {e}", backend.name()));
 }
 
 /// Runs a model's goldens of at most `most` positions with open dimensions, and the first with fixed ones.
