@@ -162,3 +162,18 @@ fn sizes_are_constants_where_all_are_known() {
     let module = try_module(&convolution(Dim::Dynamic(sym::named("width"))), &target).unwrap();
     assert_eq!(most(&module, &target), 0);
 }
+
+/// Tuning measures the first 16 variants of a step without predictions (`rlx_select::tuning`). No step has many more, and those behind are the least promising.
+#[test]
+fn what_is_beyond_sixteen_variants_has_no_workgroup_memory() {
+    for dtype in [DType::F32, DType::F16] {
+        let mut graph = Graph::new("matmul");
+        let [x, w] = ["x", "w"].map(|name| graph.input(name, Shape::new(&[512, 512], dtype)));
+        let y = graph.try_add(Op::MatMul, &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        let target = native();
+        let module = try_module(&graph, &target).unwrap();
+        let names = step_variants(&module.steps[0], &module, &target).unwrap();
+        assert_eq!(names[16..], ["direct16x64.4x4.sizes", "serial.sizes"], "{dtype}: {names:?}");
+    }
+}
