@@ -326,7 +326,7 @@ pub const SUITES: &[Suite] = &[
         ..suite(
             "kernel-text",
             "generated CUDA C, HIP C and Metal's language, compiled for the CPU, equal to the interpreter",
-            900,
+            1200,
             What::Tests {
                 args: &[
                     "test",

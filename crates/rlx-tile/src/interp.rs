@@ -82,27 +82,59 @@ pub fn run_in(
     bindings: &[Binding],
 ) -> Result<Counters> {
     crate::verify::verify(program)?;
-    let wrong =
-        |what: String| Error::new(ErrorKind::Internal, format!("tile program {:?}: {what}", program.name));
-    if uniforms.len() < program.uniforms.len() || bindings.len() != program.buffers.len() {
-        return Err(wrong("the wrong number of uniforms or bindings".to_string()));
+    let all = workgroups(program, uniforms);
+    if grid < all && (grid == 0 || !program.has_several_tiles()) {
+        return Err(wrong(program, format!("{grid} workgroups for {all} tiles")));
     }
-    bindings.iter().try_for_each(|b| pools.check(b)).map_err(&wrong)?;
+    let grid = grid.min(all);
+    run_verified(program, (0..grid, grid), uniforms, pools, bindings)
+}
+
+/// The same of workgroups of these numbers alone, each with one tile: for comparing interpreter and rendered text.
+///
+/// # Errors
+/// Likewise, and a number that no workgroup has.
+pub fn run_some(
+    program: &Program,
+    numbers: &[u64],
+    uniforms: &[i32],
+    pools: &mut Pools,
+    bindings: &[Binding],
+) -> Result<Counters> {
+    crate::verify::verify(program)?;
+    let grid = workgroups(program, uniforms);
+    if let Some(number) = numbers.iter().find(|&&number| number >= grid) {
+        return Err(wrong(program, format!("workgroup {number} of {grid}")));
+    }
+    run_verified(program, (numbers.iter().copied(), grid), uniforms, pools, bindings)
+}
+
+fn run_verified(
+    program: &Program,
+    (numbers, grid): (impl Iterator<Item = u64>, u64),
+    uniforms: &[i32],
+    pools: &mut Pools,
+    bindings: &[Binding],
+) -> Result<Counters> {
+    if uniforms.len() < program.uniforms.len() || bindings.len() != program.buffers.len() {
+        return Err(wrong(program, "the wrong number of uniforms or bindings".to_string()));
+    }
+    bindings.iter().try_for_each(|b| pools.check(b)).map_err(|what| wrong(program, what))?;
     let expanded = crate::expand::expand(program);
     crate::verify::verify(&expanded)?;
-    let (mut total, all) = (Counters::default(), workgroups(program, uniforms));
-    if grid < all && (grid == 0 || !program.has_several_tiles()) {
-        return Err(wrong(format!("{grid} workgroups for {all} tiles")));
-    }
-    let (mut stored, grid) = (HashSet::new(), grid.min(all));
-    for number in 0..grid {
+    let (mut total, mut stored) = (Counters::default(), HashSet::new());
+    for number in numbers {
         let mut group = Group::new(&expanded, uniforms, (number, grid), pools, bindings, stored);
         let done = group.has_table().and_then(|has| if has { group.block(&expanded.body) } else { Ok(()) });
-        done.map_err(|e| wrong(format!("workgroup {number}: {e}")))?;
+        done.map_err(|e| wrong(program, format!("workgroup {number}: {e}")))?;
         total += group.count;
         stored = group.stored;
     }
     Ok(total)
+}
+
+fn wrong(program: &Program, what: String) -> Error {
+    Error::new(ErrorKind::Internal, format!("tile program {:?}: {what}", program.name))
 }
 
 /// One workgroup under way.

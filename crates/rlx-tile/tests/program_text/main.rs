@@ -8,6 +8,7 @@
 mod common;
 #[path = "../../../rlx-kernel/tests/kernel_text/compiler.rs"]
 mod compiler;
+mod models;
 
 use common::attention::AttentionCase;
 use common::attention_parts::Divided;
@@ -16,14 +17,19 @@ use common::convs::ConvCase;
 use common::grouped::GroupedCase;
 use common::prologue::PrologueCase;
 use common::{Case, Map};
+use rlx_ir::DType;
 use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
 use rlx_kernel::interp::{Binding, Pools, Recorded};
 use rlx_kernel::ir::Stmt;
+use rlx_opt::Precision;
 use rlx_tile::atom::Vendor;
 use rlx_tile::render::{instructions, source};
+use rlx_tile::schedule::multiplied;
 use rlx_tile::{Arch, Program, interp};
 
+/// Programs of one C++ file.
+const TOGETHER: usize = 60;
 /// Random matmuls of each architecture; with `RLX_TEST_ALL` five times as many.
 const CASES: u64 = 12;
 
@@ -201,6 +207,27 @@ fn attentions_run(arch: Arch) {
     run(arch, cases.chain(in_parts).chain(windowed).chain(windows_in_parts).chain(in_pages));
 }
 
+/// The same of every program of the test models that are not of full size, in each type that the architecture multiplies steps of: suite `kernel-text`.
+fn models_run(arch: Arch) {
+    if !rlx_testdata::models::everything() {
+        println!(
+            "@skip 1 the text of models' programs: `cargo xtask test --suite kernel-text`, or RLX_TEST_ALL=1, runs it"
+        );
+        return;
+    }
+    for &dtype in multiplied(arch) {
+        let precision = if dtype == DType::F16 { Precision::F16 } else { Precision::BF16 };
+        let mut records = models::records(arch, precision);
+        println!("{} programs of the models in {dtype} for {}", records.len(), arch.name());
+        assert!(records.len() > 20, "only {} programs", records.len());
+        while !records.is_empty() {
+            let rest = records.split_off(TOGETHER.min(records.len()));
+            run(arch, records.into_iter());
+            records = rest;
+        }
+    }
+}
+
 fn run(arch: Arch, cases: impl Iterator<Item = (Recorded, Program)>) {
     let Some(compiler) = compiler::found() else { return };
     let (records, programs): (Vec<Recorded>, Vec<Program>) = cases.unzip();
@@ -311,4 +338,34 @@ fn text_for_gfx1200_runs_as_interpreted() {
 #[test]
 fn text_for_apple7_runs_as_interpreted() {
     texts_run(Arch::Apple7);
+}
+
+#[test]
+fn text_of_models_for_sm_75_runs_as_interpreted() {
+    models_run(Arch::Sm75);
+}
+
+#[test]
+fn text_of_models_for_sm_80_runs_as_interpreted() {
+    models_run(Arch::Sm80);
+}
+
+#[test]
+fn text_of_models_for_gfx90a_runs_as_interpreted() {
+    models_run(Arch::Gfx90a);
+}
+
+#[test]
+fn text_of_models_for_gfx1100_runs_as_interpreted() {
+    models_run(Arch::Gfx1100);
+}
+
+#[test]
+fn text_of_models_for_gfx1200_runs_as_interpreted() {
+    models_run(Arch::Gfx1200);
+}
+
+#[test]
+fn text_of_models_for_apple7_runs_as_interpreted() {
+    models_run(Arch::Apple7);
 }
