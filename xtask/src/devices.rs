@@ -78,7 +78,12 @@ const SHOWN: &[Shown] = {
             "gpu",
             "llvmpipe: cases of every op, random graphs, goldens, contract, faults",
         ),
-        shown(OpenGl, Software, "gpu", "Mesa's OpenGL ES: goldens, contract, faults"),
+        shown(
+            OpenGl,
+            Software,
+            "gpu",
+            "Mesa's OpenGL ES: a case of every op and type, goldens, contract, faults",
+        ),
         shown(DirectX, Compiled, "windows", "Microsoft's HLSL compiler"),
         shown(
             DirectX,
