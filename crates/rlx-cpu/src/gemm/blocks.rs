@@ -303,8 +303,11 @@ impl Unpack<'_> {
         let numbers = s.from_int(s.iota());
         for word in k.start / STEPS..k.end.div_ceil(STEPS) {
             let step = word * STEPS;
+            let at = self.of.words_at(self.panel, word, v);
+            // What is behind this chunk in the panel, or in the next one.
+            s.prefetch_l2(at.wrapping_add(CHUNK / STEPS * PANEL));
             // SAFETY: the caller's promise.
-            let words = unsafe { s.bits(s.load(self.of.words_at(self.panel, word, v))) };
+            let words = unsafe { s.bits(s.load(at)) };
             let to = self.to.wrapping_add(v * LANES);
             let to = to.wrapping_offset((step as isize - self.k.start as isize) * PANEL as isize);
             macro_rules! store_each {
@@ -319,7 +322,7 @@ impl Unpack<'_> {
                                 let x = s.shr_i::<{ 8 * PLACE + $i as i32 / 4 * 4 }>(words);
                                 s.from_int(s.and_i(x, s.splat_i(15)))
                             }
-                            false => s.from_int(s.byte_at::<{ 8 * PLACE }>(words)),
+                            false => s.from_int(s.and_i(s.shr_i::<{ 8 * PLACE }>(words), s.splat_i(255))),
                             true => s.from_int(s.shr_i::<24>(s.shl_i::<{ 24 - 8 * PLACE }>(words))),
                         };
                         if $is_meant {

@@ -391,17 +391,6 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     const PERMUTES_ALL: bool = true;
 
     #[inline(always)]
-    fn byte_at<const BIT: i32>(self, a: __m512i) -> __m512i {
-        // Each word's byte, and three for which there is a zero.
-        let word = |i: i32| i32::from_le_bytes([(4 * i + BIT / 8) as u8, 0x80, 0x80, 0x80]);
-        // SAFETY: the token proves the features.
-        unsafe {
-            let of_quarter = _mm_setr_epi32(word(0), word(1), word(2), word(3));
-            _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(of_quarter))
-        }
-    }
-
-    #[inline(always)]
     fn dot_bf16(self, acc: __m512, a: __m512i, b: __m512i) -> __m512 {
         if BF16 {
             // SAFETY: the token proves the feature; both types are sixteen words of any bits.

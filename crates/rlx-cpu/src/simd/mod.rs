@@ -171,12 +171,6 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         self.add_i(acc, self.bits(self.from_array(&out)))
     }
 
-    /// The unsigned byte from bit `BIT` on (0, 8, 16 or 24) of each lane.
-    #[inline(always)]
-    fn byte_at<const BIT: i32>(self, a: Self::I) -> Self::I {
-        self.and_i(self.shr_i::<BIT>(a), self.splat_i(255))
-    }
-
     /// Whether [`dot_bf16`](Simd::dot_bf16) is one instruction.
     const BF16_DOT: bool = false;
 
