@@ -315,7 +315,23 @@ pub const SUITES: &[Suite] = &[
             "every family of kernels and tile programs over 500 random shapes and more, on the interpreter",
             1200,
             What::Tests {
-                args: &["test", "--quiet", "--package", "rlx-kernel", "--package", "rlx-tile", "--tests"],
+                // Text that runs on the processor is in `kernel-text`.
+                args: &[
+                    "test",
+                    "--quiet",
+                    "--package",
+                    "rlx-kernel",
+                    "--package",
+                    "rlx-tile",
+                    "--tests",
+                    "--",
+                    "--skip",
+                    "run_as_text",
+                    "--skip",
+                    "runs_as_text",
+                    "--skip",
+                    "runs_as_interpreted",
+                ],
                 env: &[("RLX_TEST_ALL", "1")],
             },
         )
