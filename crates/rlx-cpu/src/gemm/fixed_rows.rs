@@ -8,8 +8,8 @@
 //! (2¹⁶·Σ w·d₀ + 2⁸·Σ w·d₁ + Σ w·d₂ − zero·Σ X) · (s · scale)
 //! ```
 //!
-//! rounded a few times, and blocks are added in ascending order. What is lost is at most 2⁻²³ of a block's largest magnitude in each of its
-//! elements, a rounding error of f32 there; a sum by floats loses as much in each of its additions. Bits are those of the same row beside any others.
+//! rounded a few times, and blocks are added in ascending order. What is lost is at most 2⁻²² of a block's largest magnitude in each of its
+//! elements, a rounding error of f32 there; a sum by floats loses as much in each of its additions. A row has the same bits beside any other rows, as long as they are few.
 //!
 //! Rows with infinities, NaN or numbers of extreme size are multiplied as floats ([`BlockGemm`]).
 
