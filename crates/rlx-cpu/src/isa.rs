@@ -127,6 +127,7 @@ impl std::error::Error for IsaError {}
 pub struct Isa {
     kind: IsaKind,
     vnni: bool,
+    vbmi: bool,
     bf16: bool,
     /// Whether products of bf16 are faster than those of the same numbers in f32.
     multiplies_bf16: bool,
@@ -185,6 +186,11 @@ impl Isa {
         self.vnni
     }
 
+    /// Whether bytes are looked up in tables of 64 and 128 (AVX-512 VBMI).
+    pub const fn has_vbmi(self) -> bool {
+        self.vbmi
+    }
+
     /// Whether conversions to bf16 and its dot products (AVX-512 BF16) are there.
     pub const fn has_bf16(self) -> bool {
         self.bf16
@@ -196,14 +202,15 @@ impl Isa {
     }
 
     fn with_extensions(kind: IsaKind) -> Isa {
-        let plain = Isa { kind, vnni: false, bf16: false, multiplies_bf16: false };
+        let plain = Isa { kind, vnni: false, vbmi: false, bf16: false, multiplies_bf16: false };
         #[cfg(target_arch = "x86_64")]
         if kind == IsaKind::Avx512 {
             let bf16 = is_x86_feature_detected!("avx512bf16");
             let vnni = is_x86_feature_detected!("avx512vnni");
+            let vbmi = is_x86_feature_detected!("avx512vbmi");
             // SAFETY: the instructions are there.
             let measured = || *MULTIPLIES_BF16.get_or_init(|| unsafe { crate::simd::avx512::bf16_pays() });
-            return Isa { vnni, bf16, multiplies_bf16: bf16 && measured(), ..plain };
+            return Isa { vnni, vbmi, bf16, multiplies_bf16: bf16 && measured(), ..plain };
         }
         plain
     }
@@ -244,7 +251,7 @@ impl Isa {
 
     /// The same instruction set without the extensions that go beyond its family.
     pub const fn without_extensions(self) -> Isa {
-        Isa { kind: self.kind, vnni: false, bf16: false, multiplies_bf16: false }
+        Isa { kind: self.kind, vnni: false, vbmi: false, bf16: false, multiplies_bf16: false }
     }
 
     /// The same instruction set multiplying bf16 by its dot products wherever there are any, even if that is slower.

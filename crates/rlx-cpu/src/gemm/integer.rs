@@ -102,6 +102,54 @@ pub(crate) struct Columns {
     pub(crate) width: usize,
 }
 
+impl Columns {
+    /// Four steps of depth of each column, from step `first` on, as they are multiplied; what is not there is 0. Where either the steps or the columns
+    /// are neighbours in memory, several bytes are moved at once: the keys and values of an attention are packed in every run.
+    ///
+    /// # Safety
+    /// Step `first` and those behind it must be readable, in columns from `from` on.
+    unsafe fn words(&self, from: *const u8, first: usize) -> [u32; PANEL] {
+        let steps = GROUP.min(self.depth - first);
+        let from = from.wrapping_offset(first as isize * self.strides[0]);
+        let flip = if self.signed { 0 } else { FLIP };
+        let mut words = [0u32; PANEL];
+        // SAFETY: the caller's promise; only the columns and the steps that are there are read.
+        unsafe {
+            match self.strides {
+                [1, stride] if steps == GROUP => {
+                    for (column, word) in words[..self.width].iter_mut().enumerate() {
+                        let at = from.wrapping_offset(column as isize * stride).cast::<u32>();
+                        *word = at.read_unaligned().to_le() ^ flip;
+                    }
+                }
+                [stride, 1] if steps == GROUP => {
+                    let mut rows = [[0u8; PANEL]; GROUP];
+                    for (step, row) in rows.iter_mut().enumerate() {
+                        let at = from.wrapping_offset(step as isize * stride);
+                        std::ptr::copy_nonoverlapping(at, row.as_mut_ptr(), self.width);
+                    }
+                    let [a, b, c, d] = rows;
+                    for (column, word) in words.iter_mut().enumerate() {
+                        *word = u32::from_le_bytes([a[column], b[column], c[column], d[column]]) ^ flip;
+                    }
+                    words[self.width..].fill(0);
+                }
+                [down, across] => {
+                    for (column, word) in words[..self.width].iter_mut().enumerate() {
+                        let mut bytes = [0u8; GROUP];
+                        for (step, byte) in bytes[..steps].iter_mut().enumerate() {
+                            let at = from.wrapping_offset(step as isize * down + column as isize * across);
+                            *byte = *at ^ flip as u8;
+                        }
+                        *word = u32::from_le_bytes(bytes);
+                    }
+                }
+            }
+        }
+        words
+    }
+}
+
 /// Packs one panel: the columns of each tap, which lie `offset(tap)` further on, then their sums.
 ///
 /// # Safety
@@ -113,25 +161,19 @@ pub(crate) unsafe fn pack_byte_panel(
     out: *mut f32,
 ) {
     let groups = source.depth.div_ceil(GROUP);
-    let flip = if source.signed { 0 } else { 0x80 };
     let mut sums = [0i32; PANEL];
     for tap in 0..taps {
         let from = source.ptr.wrapping_offset(offset(tap));
         for group in 0..groups {
-            let line = out.wrapping_add((tap * groups + group) * PANEL).cast::<u32>();
-            for column in 0..PANEL {
-                let mut word = [0u8; GROUP];
-                let steps = GROUP.min(source.depth - group * GROUP);
-                for (step, byte) in word[..steps].iter_mut().enumerate().filter(|_| column < source.width) {
-                    let at = (group * GROUP + step) as isize * source.strides[0]
-                        + column as isize * source.strides[1];
-                    // SAFETY: the caller's promise; the step and the column are there.
-                    *byte = unsafe { *from.wrapping_offset(at) } ^ flip;
-                    sums[column] = sums[column].wrapping_add(i32::from(*byte as i8));
-                }
-                // SAFETY: the caller's promise; the line is within the panel.
-                unsafe { *line.add(column) = u32::from_le_bytes(word) };
+            // SAFETY: the caller's promise; the steps from the group's first on are there.
+            let words = unsafe { source.words(from, group * GROUP) };
+            for (sum, word) in sums.iter_mut().zip(words) {
+                let [a, b, c, d] = word.to_le_bytes().map(|byte| i32::from(byte as i8));
+                *sum = sum.wrapping_add(a + b + c + d);
             }
+            let line = out.wrapping_add((tap * groups + group) * PANEL).cast::<[u32; PANEL]>();
+            // SAFETY: the caller's promise; the line is within the panel, whose words may lie anywhere.
+            unsafe { line.write_unaligned(words) };
         }
     }
     let last = out.wrapping_add(taps * groups * PANEL).cast::<i32>();

@@ -202,3 +202,27 @@ fn sums_beyond_i32_wrap_alike() {
     let want = (255i64 * 127 * 70_000) as i32;
     assert!(results.into_iter().all(|c| c == want));
 }
+
+/// Panels of a matrix whose rows are contiguous, of one whose columns are, and of one where nothing is.
+#[test]
+fn panels_do_not_depend_on_where_bytes_lie() {
+    for [k, n] in [[1, 1], [3, 50], [4, 48], [64, 128], [65, 47], [130, 97]] {
+        let b = bytes(k * n, 5);
+        let turned: Vec<u8> = (0..n * k).map(|i| b[i % k * n + i / k]).collect();
+        let apart: Vec<u8> = b.iter().flat_map(|&byte| [byte, 0x55]).collect();
+        for signed in [false, true] {
+            let pack = |from: &[u8], strides: [usize; 2]| {
+                let mut packed = vec![f32::NAN; byte_words(1, k, n).unwrap()];
+                let strides = strides.map(|stride| stride as isize);
+                // SAFETY: the strides are those of the matrix, and there is room for all panels.
+                unsafe {
+                    pack_bytes(from.as_ptr(), signed, strides, k, n, packed.as_mut_ptr(), 0..panels(n))
+                };
+                packed.iter().map(|word| word.to_bits()).collect::<Vec<u32>>()
+            };
+            let want = pack(&apart, [2 * n, 2]);
+            assert!(pack(&b, [n, 1]) == want, "rows of {k}×{n}");
+            assert!(pack(&turned, [1, k]) == want, "columns of {k}×{n}");
+        }
+    }
+}

@@ -110,12 +110,12 @@ impl StepKernel for MatMulInteger {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let packed = cx.is_packed(self.inputs[1], formats::MATMUL_RHS)?;
-        // An epilogue's operands have the rows of one matmul with columns.
+        // What an epilogue reads for each element has the rows of one matmul; what it reads for each column is the same for all.
         let single = b.layout.rank() == 2;
-        let (mut product, mut needs) = self.tail.bind_bytes(cx, &|_| single)?;
+        let (mut product, mut needs) = self.tail.bind_bytes(cx, &|spec| single || !spec.reads_rows())?;
         let mut s = Shape::of(a, b, &product, packed)?;
         if s.batches() != 1 {
-            (product, needs) = self.tail.bind_bytes(cx, &|_| false)?;
+            (product, needs) = self.tail.bind_bytes(cx, &|spec| !spec.reads_rows())?;
             s = Shape::of(a, b, &product, packed)?;
         }
         if s.k > 1 && s.a_strides[1] != 1 {
@@ -163,7 +163,7 @@ impl StepKernel for MatMulInteger {
                     b,
                     a_zero,
                     b_zero: zeros.right(cx, 0),
-                    c: cx.ptr::<i32>(s.c).wrapping_offset(c_at),
+                    c: cx.ptr::<u8>(s.c).wrapping_offset(c_at * size as isize).cast(),
                     c_stride: s.c_stride,
                     epilogue,
                     ahead: cx.ahead(self.next),

@@ -56,6 +56,13 @@ pub(crate) struct ResidualSpec {
     result: ByteScale,
 }
 
+impl ByteSpec {
+    /// Whether it has an operand with an element for each of the result's.
+    pub(crate) fn reads_rows(&self) -> bool {
+        self.residual.is_some() || self.floats.combine.is_some()
+    }
+}
+
 /// The region's nodes as such an epilogue.
 pub(crate) fn of_region(body: &Graph, anchor: &Node) -> Option<ByteSpec> {
     let &[result] = body.outputs.as_slice() else { return None };

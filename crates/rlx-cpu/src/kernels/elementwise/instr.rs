@@ -14,6 +14,7 @@ use super::halves::{self, Conversion};
 use super::loops::{self, F1, F2, block_at, block_of, map1, map2};
 use super::number::*;
 use super::quantised::{Dequantise, Quantise};
+use super::tables;
 use super::vectors::{self, Binary};
 use crate::isa::{Isa, Kernel};
 use crate::math::small_floats::{SmallFloat, nearest_power_of_two, power_of_two, to_odd};
@@ -52,6 +53,8 @@ pub(crate) enum Code {
     Quantise(DType, bool),
     /// Bytes of this type to f32 by a scale and, if so, a zero point.
     Dequantise(DType, bool),
+    /// A byte's entry of a table.
+    LookUp,
     /// A choice between two values of this type.
     Select(DType),
     /// A function of f64.
@@ -82,6 +85,7 @@ impl Code {
                 Code::Dequantise(from, zero) => {
                     isa.run(Dequantise { from, sources: [a, b, c], zero, out: out.cast(), n });
                 }
+                Code::LookUp => tables::look_up(isa, a, b.ptr, out, n),
                 Code::Select(dtype) => loops::select(isa, dtype.size_bytes(), [a, b, c], out, n),
                 Code::Double(f) => {
                     let (x, out) = (a.ptr.cast::<f64>(), out.cast::<f64>());
@@ -116,6 +120,7 @@ impl Code {
             Code::Map1(_, Pace::Vector) | Code::Map2(_, Pace::Vector) => 0.06,
             Code::Chain(chain) => chain.nanos(),
             Code::Quantise(..) => 0.15,
+            Code::LookUp => 0.02,
             _ => 1.0,
         }
     }

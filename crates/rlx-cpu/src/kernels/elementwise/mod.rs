@@ -17,6 +17,7 @@ mod plain;
 pub(crate) mod program;
 pub(crate) mod quantised;
 mod strided;
+mod tables;
 mod tiles;
 mod vectors;
 
@@ -28,7 +29,8 @@ use rlx_ir::{DType, Graph, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use self::instr::{ARGS, Source};
-use self::program::{InputKind, TILE, TileProgram};
+use self::program::{InputKind, Instr, TILE, TileProgram};
+use self::tables::{BYTES, ENTRIES, WORTH_TABLES};
 use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{
     BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
@@ -155,6 +157,8 @@ struct InPanel {
 /// A bound tile program: a step of its own, or what follows an anchor.
 #[derive(Debug, Clone)]
 pub(crate) struct Elementwise {
+    /// Without tables, and as it is run.
+    given: Arc<TileProgram>,
     program: Arc<TileProgram>,
     inputs: Vec<Walk>,
     outputs: Vec<Walk>,
@@ -176,6 +180,7 @@ pub(crate) struct Elementwise {
 impl Elementwise {
     pub(crate) fn new(program: Arc<TileProgram>) -> Elementwise {
         Elementwise {
+            given: Arc::clone(&program),
             program,
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -199,6 +204,9 @@ impl Elementwise {
         anchor: Option<&Bound>,
     ) -> Result<Needs> {
         let dims = outputs.first().map_or(&[][..], |o| o.dims());
+        let elements: usize = dims.iter().product();
+        let tabled = self.given.tabled.as_ref().filter(|_| elements >= WORTH_TABLES);
+        self.program = Arc::clone(tabled.unwrap_or(&self.given));
         self.layouts.clear();
         self.inputs.clear();
         self.outputs.clear();
@@ -226,7 +234,7 @@ impl Elementwise {
                 walk.early &= walk.at != bound.at || out.made_at.is_some_and(|at| at >= input.last_use);
             }
         }
-        self.shape(dims.iter().product());
+        self.shape(elements);
         self.plain = self.is_plain();
         let nanos = self.program.nanos * (self.rows * self.inner) as f64;
         self.worth = nanos > WORTH_NANOS;
@@ -251,7 +259,8 @@ impl Elementwise {
     }
 
     fn scratch_bytes(&self) -> usize {
-        self.table_bytes() + self.slots_bytes() + self.program.inputs.len() * self.panel_bytes()
+        let panels = self.program.inputs.len() * self.panel_bytes();
+        self.table_bytes() + self.slots_bytes() + panels + self.program.tables.len() * ENTRIES
     }
 
     /// How many tiles there are.
@@ -286,6 +295,10 @@ impl Elementwise {
                 *table.add(program.inputs.len() + i) = Source { ptr: c.as_ptr().cast(), step: 0 };
             }
             let panels = slots.wrapping_add(self.slots_bytes());
+            if !program.tables.is_empty() {
+                let entries = panels.wrapping_add(program.inputs.len() * self.panel_bytes());
+                self.fill_tables(isa, bases, table, slots, entries);
+            }
             for unit in range.clone() {
                 let (row, start, n) = if self.height > 0 {
                     let place = self.in_panels(unit);
@@ -443,6 +456,72 @@ impl Elementwise {
         }
     }
 
+    /// Computes `n` elements of an instruction: at `to`, if there is such a place, else in its slot. What is one value for the whole tile stays so.
+    ///
+    /// # Safety
+    /// Its operands must be in the table, with `n` elements, and `to` be writable for as many; slots hold a tile each.
+    unsafe fn run_instr(
+        &self,
+        isa: Isa,
+        instr: &Instr,
+        table: *mut Source,
+        slots: *mut u8,
+        (to, n): (Option<*mut u8>, usize),
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut args = instr.args.map(|a| *table.add(usize::from(a)));
+            let step = args[..usize::from(instr.arity)].iter().map(|a| a.step).max().unwrap_or(1);
+            let slot = || slots.wrapping_add(usize::from(instr.slot) * self.slot_bytes());
+            let out = to.filter(|_| step == 1).unwrap_or_else(slot);
+            // One value for the whole tile must outlive a result that is written over it.
+            let mut saved = [0u64; ARGS];
+            for (arg, saved) in args.iter_mut().zip(&mut saved) {
+                if step == 1 && arg.step == 0 && std::ptr::eq(arg.ptr, out) {
+                    *saved = arg.ptr.cast::<u64>().read_unaligned();
+                    arg.ptr = std::ptr::from_mut(saved).cast::<u8>().cast_const();
+                }
+            }
+            instr.code.run(isa, &args, out, if step == 0 { 1 } else { n });
+            *table.add(usize::from(instr.out)) = Source { ptr: out, step };
+        }
+    }
+
+    /// Computes the program's tables, one behind the other at `entries`, and makes them operands.
+    ///
+    /// # Safety
+    /// As [`run_instr`](Elementwise::run_instr); the constants must be in the table of operands, and `entries` have room for all tables.
+    unsafe fn fill_tables(
+        &self,
+        isa: Isa,
+        bases: Bases<'_>,
+        table: *mut Source,
+        slots: *mut u8,
+        entries: *mut u8,
+    ) {
+        let program = &*self.program;
+        // SAFETY: the caller's promise; a table reads constants, inputs of one element, and all bytes.
+        unsafe {
+            for (i, walk) in self.inputs.iter().enumerate().filter(|(i, _)| program.inputs[*i].single) {
+                *table.add(i) = Source { ptr: self.place(bases, walk, 0, 0), step: 0 };
+            }
+            for (i, of) in program.tables.iter().enumerate() {
+                let to = entries.wrapping_add(i * ENTRIES);
+                *table.add(usize::from(of.from)) = Source { ptr: BYTES.as_ptr(), step: 1 };
+                for instr in &of.instrs {
+                    self.run_instr(
+                        isa,
+                        instr,
+                        table,
+                        slots,
+                        ((instr.out == of.result).then_some(to), ENTRIES),
+                    );
+                }
+                *table.add(usize::from(of.value)) = Source { ptr: to, step: 0 };
+            }
+        }
+    }
+
     unsafe fn compute(
         &self,
         isa: Isa,
@@ -455,27 +534,11 @@ impl Elementwise {
         // SAFETY: values are defined before they are used; slots hold a tile each.
         unsafe {
             for instr in &program.instrs {
-                let mut args = instr.args.map(|a| *table.add(usize::from(a)));
-                let step = args[..usize::from(instr.arity)].iter().map(|a| a.step).max().unwrap_or(1);
-                let mut out = slots.wrapping_add(usize::from(instr.slot) * self.slot_bytes());
                 // A result of the program goes where it belongs at once.
-                if step == 1
-                    && let Some(i) = program.outputs.iter().position(|o| o.value == instr.out)
-                    && self.outputs[i].mode == Mode::Direct
-                    && self.outputs[i].early
-                {
-                    out = self.place(bases, &self.outputs[i], row, start);
-                }
-                // One value for the whole tile must outlive a result that is written over it.
-                let mut saved = [0u64; ARGS];
-                for (arg, saved) in args.iter_mut().zip(&mut saved) {
-                    if step == 1 && arg.step == 0 && std::ptr::eq(arg.ptr, out) {
-                        *saved = arg.ptr.cast::<u64>().read_unaligned();
-                        arg.ptr = std::ptr::from_mut(saved).cast::<u8>().cast_const();
-                    }
-                }
-                instr.code.run(isa, &args, out, if step == 0 { 1 } else { n });
-                *table.add(usize::from(instr.out)) = Source { ptr: out, step };
+                let direct = |i: &usize| self.outputs[*i].mode == Mode::Direct && self.outputs[*i].early;
+                let result = program.outputs.iter().position(|o| o.value == instr.out).filter(direct);
+                let to = result.map(|i| self.place(bases, &self.outputs[i], row, start));
+                self.run_instr(isa, instr, table, slots, (to, n));
             }
             for (out, walk) in program.outputs.iter().zip(&self.outputs) {
                 let value = *table.add(usize::from(out.value));

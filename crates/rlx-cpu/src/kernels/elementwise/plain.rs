@@ -20,6 +20,7 @@ impl Elementwise {
         let made = self.program.outputs.iter().all(|made| made.value == instr.out);
         self.by_row
             && self.height == 0
+            && self.program.tables.is_empty()
             && made
             && direct(out.mode)
             && out.early

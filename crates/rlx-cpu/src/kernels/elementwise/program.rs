@@ -10,12 +10,15 @@
 //! rounded after every op, as the graph language asks: most ops of 16-bit floats by one instruction that reads and writes
 //! them, others by instructions that widen, compute, and round.
 
-use rlx_ir::{ConstData, DType, Graph, Node, NodeId, Op};
+use std::sync::Arc;
+
+use rlx_ir::{ConstData, DType, Dim, Graph, Node, NodeId, Op};
 
 use super::chain::Chain;
 use super::functions::Functions;
 use super::halves::Conversion;
 use super::instr::{self, ARGS, Code};
+use super::tables::{self, Table};
 use crate::math::Unary;
 
 /// Elements of a tile.
@@ -36,7 +39,7 @@ pub(crate) struct Instr {
 
 impl Instr {
     /// The values it reads.
-    fn args(&self) -> &[ValueId] {
+    pub(super) fn args(&self) -> &[ValueId] {
         &self.args[..usize::from(self.arity)]
     }
 
@@ -66,6 +69,8 @@ pub(crate) enum InputKind {
 pub(crate) struct Input {
     pub(crate) kind: InputKind,
     pub(crate) dtype: DType,
+    /// Whether it is a single element, whatever the sizes are.
+    pub(crate) single: bool,
     /// The last instruction that reads it.
     pub(crate) last_use: usize,
 }
@@ -86,6 +91,10 @@ pub(crate) struct TileProgram {
     /// Values `inputs.len()..` are these.
     pub(crate) constants: Box<[[u64; 1]]>,
     pub(crate) instrs: Box<[Instr]>,
+    /// What is looked up; the entries are computed before the first tile.
+    pub(crate) tables: Box<[Table]>,
+    /// The same program with tables, where it has any.
+    pub(crate) tabled: Option<Arc<TileProgram>>,
     pub(crate) outputs: Box<[Output]>,
     /// Slots of results; each input may need one more to be gathered in.
     pub(crate) slots: usize,
@@ -204,25 +213,67 @@ impl Builder {
             results.push((id, v.dtype.size_bytes()));
         }
         self.join_chains(&results);
-        let last_use = self.last_uses(&results);
-        let slots = self.assign_slots(&last_use);
-        self.inputs.iter_mut().zip(&last_use).for_each(|(input, &at)| input.last_use = at);
-        let made_at = |id: ValueId| self.instrs.iter().position(|i| i.out == id);
+        let tabled = self.tabled(&results).map(Arc::new);
+        let instrs = std::mem::take(&mut self.instrs);
+        Ok(TileProgram { tabled, ..self.program(instrs, Vec::new(), &results) })
+    }
+
+    /// The same with tables, if there are any.
+    fn tabled(&self, results: &[(ValueId, usize)]) -> Option<TileProgram> {
+        let inputs = || self.inputs.iter().zip(0..);
+        let constants = self.constants.iter().map(|(_, id)| *id);
+        let single: Vec<ValueId> =
+            inputs().filter(|(i, _)| i.single).map(|(_, id)| id).chain(constants).collect();
+        let is_byte = |i: &Input| !i.single && matches!(i.dtype, DType::I8 | DType::U8);
+        let bytes: Vec<ValueId> = inputs().filter(|(i, _)| is_byte(i)).map(|(_, id)| id).collect();
+        let results_of: Vec<ValueId> = results.iter().map(|(id, _)| *id).collect();
+        let values = tables::Values { single: &single, bytes: &bytes, results: &results_of };
+        let (instrs, tables) =
+            tables::find(&self.instrs, &values, ValueId::try_from(self.sizes.len()).ok()?)?;
+        let mut sizes = self.sizes.clone();
+        sizes.extend(tables.iter().map(|_| 1));
+        let with = Builder {
+            inputs: self.inputs.clone(),
+            constants: self.constants.clone(),
+            instrs: Vec::new(),
+            sizes,
+        };
+        Some(with.program(instrs, tables, results))
+    }
+
+    /// The program of these instructions.
+    fn program(
+        self,
+        mut instrs: Vec<Instr>,
+        mut tables: Vec<Table>,
+        results: &[(ValueId, usize)],
+    ) -> TileProgram {
+        let Builder { mut inputs, constants, sizes, .. } = self;
+        let last_use = last_uses(&instrs, results.iter().map(|(id, _)| *id), sizes.len());
+        let mut slots = assign_slots(&mut instrs, &last_use, &sizes);
+        // Tables are made before the first tile, in the same slots.
+        for table in &mut tables {
+            let last_use = last_uses(&table.instrs, [table.result].into_iter(), sizes.len());
+            slots = slots.max(assign_slots(&mut table.instrs, &last_use, &sizes));
+        }
+        inputs.iter_mut().zip(&last_use).for_each(|(input, &at)| input.last_use = at);
+        let made_at = |id: ValueId| instrs.iter().position(|i| i.out == id);
         let output = |&(value, size)| Output { value, size, made_at: made_at(value) };
         let outputs = results.iter().map(output).collect();
-        let traffic = 0.05 * (self.inputs.len() + results.len()) as f64;
-        let nanos = traffic + self.instrs.iter().map(|i| i.code.nanos()).sum::<f64>();
-        let widest = self.sizes.iter().copied().max().unwrap_or(1);
-        Ok(TileProgram {
-            values: self.sizes.len(),
-            constants: self.constants.iter().map(|(c, _)| [scalar_bits(c)]).collect(),
-            inputs: self.inputs.into(),
-            instrs: self.instrs.into(),
+        let traffic = 0.05 * (inputs.len() + results.len()) as f64;
+        let nanos = traffic + instrs.iter().map(|i| i.code.nanos()).sum::<f64>();
+        TileProgram {
+            values: sizes.len(),
+            constants: constants.iter().map(|(c, _)| [scalar_bits(c)]).collect(),
+            inputs: inputs.into(),
+            instrs: instrs.into(),
+            tables: tables.into(),
+            tabled: None,
             outputs,
             slots,
-            widest,
+            widest: sizes.iter().copied().max().unwrap_or(1),
             nanos,
-        })
+        }
     }
 
     /// Makes one instruction of those whose results only the next one reads, where a [`Chain`] has both.
@@ -243,47 +294,46 @@ impl Builder {
         }
         self.instrs = joined;
     }
+}
 
-    /// For each value, the last instruction that reads it; results of the program live to the end.
-    fn last_uses(&self, results: &[(ValueId, usize)]) -> Vec<usize> {
-        let mut last = vec![0; self.sizes.len()];
-        for (at, i) in self.instrs.iter().enumerate() {
-            i.args().iter().for_each(|&a| last[usize::from(a)] = at);
-        }
-        results.iter().for_each(|&(id, _)| last[usize::from(id)] = usize::MAX);
-        last
+/// For each of so many values, the last instruction that reads it; results live to the end.
+fn last_uses(instrs: &[Instr], results: impl Iterator<Item = ValueId>, values: usize) -> Vec<usize> {
+    let mut last = vec![0; values];
+    for (at, i) in instrs.iter().enumerate() {
+        i.args().iter().for_each(|&a| last[usize::from(a)] = at);
     }
+    results.for_each(|id| last[usize::from(id)] = usize::MAX);
+    last
+}
 
-    /// Gives every result a slot, reusing those of dead values; how many slots there are.
-    fn assign_slots(&mut self, last_use: &[usize]) -> usize {
-        let mut slot_of: Vec<Option<u16>> = vec![None; self.sizes.len()];
-        let (mut free, mut count): (Vec<u16>, u16) = (Vec::new(), 0);
-        for at in 0..self.instrs.len() {
-            let instr = self.instrs[at];
-            let size = self.sizes[usize::from(instr.out)];
-            let mut freed: Vec<(u16, usize)> = Vec::new();
-            for &a in instr.args() {
-                if last_use[usize::from(a)] == at
-                    && let Some(slot) = slot_of[usize::from(a)].take()
-                {
-                    freed.push((slot, self.sizes[usize::from(a)]));
-                }
+/// Gives every result a slot, reusing those of dead values; how many slots there are. `sizes`: bytes of each value's elements.
+fn assign_slots(instrs: &mut [Instr], last_use: &[usize], sizes: &[usize]) -> usize {
+    let mut slot_of: Vec<Option<u16>> = vec![None; sizes.len()];
+    let (mut free, mut count): (Vec<u16>, u16) = (Vec::new(), 0);
+    for (at, instr) in instrs.iter_mut().enumerate() {
+        let size = sizes[usize::from(instr.out)];
+        let mut freed: Vec<(u16, usize)> = Vec::new();
+        for &a in instr.args() {
+            if last_use[usize::from(a)] == at
+                && let Some(slot) = slot_of[usize::from(a)].take()
+            {
+                freed.push((slot, sizes[usize::from(a)]));
             }
-            // A function may write over an operand whose elements are as wide as its result's.
-            let own = freed.iter().position(|&(_, s)| s == size);
-            let slot = match own {
-                Some(i) => freed.swap_remove(i).0,
-                None => free.pop().unwrap_or_else(|| {
-                    count += 1;
-                    count - 1
-                }),
-            };
-            free.extend(freed.into_iter().map(|(slot, _)| slot));
-            slot_of[usize::from(instr.out)] = Some(slot);
-            self.instrs[at].slot = slot;
         }
-        usize::from(count)
+        // A function may write over an operand whose elements are as wide as its result's.
+        let own = freed.iter().position(|&(_, s)| s == size);
+        let slot = match own {
+            Some(i) => freed.swap_remove(i).0,
+            None => free.pop().unwrap_or_else(|| {
+                count += 1;
+                count - 1
+            }),
+        };
+        free.extend(freed.into_iter().map(|(slot, _)| slot));
+        slot_of[usize::from(instr.out)] = Some(slot);
+        instr.slot = slot;
     }
+    usize::from(count)
 }
 
 /// The bits of a constant of one element.
@@ -339,7 +389,7 @@ pub(crate) fn of_node(op: &Op, inputs: &[DType], result: DType) -> Result<TilePr
     let mut args = Vec::with_capacity(inputs.len());
     for (i, &dtype) in inputs.iter().enumerate() {
         let id = b.value(dtype.size_bytes())?;
-        b.inputs.push(Input { kind: InputKind::Step(i), dtype, last_use: 0 });
+        b.inputs.push(Input { kind: InputKind::Step(i), dtype, single: false, last_use: 0 });
         args.push(Typed { id, dtype, widened: false });
     }
     let out = b.op(op, &args, result)?;
@@ -375,7 +425,8 @@ pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgra
         }
         let dtype = node.shape.dtype();
         let id = b.value(dtype.size_bytes())?;
-        b.inputs.push(Input { kind, dtype, last_use: 0 });
+        let single = node.shape.dims().iter().all(|&d| d == Dim::Static(1));
+        b.inputs.push(Input { kind, dtype, single, last_use: 0 });
         values[node.id.index()] = Some(Typed { id, dtype, widened: false });
     }
     for node in body.nodes().iter().filter(|n| matches!(n.op, Op::Constant { .. }) && wanted[n.id.index()]) {
