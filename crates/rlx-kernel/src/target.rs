@@ -378,12 +378,14 @@ pub fn grid(groups: i64, max: u32) -> Option<(u32, u32)> {
     (rows <= max).then(|| (groups.div_ceil(rows) as u32, rows as u32))
 }
 
-/// Which variant a processor takes unmeasured: a matmul without workgroup memory, and for few rows one that reads several elements at once; of steps that go by
-/// elements one whose invocations have neighbours.
+/// Which variant a processor takes unmeasured: a matmul without workgroup memory, and for few rows one that reads several elements at once, or else uses those
+/// that it loads several times; of steps that go by elements one whose invocations have neighbours.
 fn processors_own(variants: &[Variant]) -> Option<usize> {
+    let first = |is: fn(Variant) -> bool| variants.iter().position(|&variant| is(variant));
     match variants.first()?.uses_workgroup_memory() {
-        true => variants.iter().position(|variant| !variant.uses_workgroup_memory()),
-        false => variants.iter().position(|v| v.reads_neighbours() || v.computes_neighbours()),
+        true => first(|variant| !variant.uses_workgroup_memory()),
+        false => first(|variant| variant.reads_neighbours() || variant.computes_neighbours())
+            .or_else(|| first(Variant::loads_for_several)),
     }
 }
 

@@ -283,6 +283,26 @@ fn every_spread_of_elements_gives_the_same_bits() {
     }
 }
 
+/// Convolutions of few pixels are such products: without these a processor would compute one result after the other.
+#[test]
+fn products_of_few_columns_load_for_several_results() {
+    for ([m, n], taken) in
+        [([200, 16], "direct64x16.4x4"), ([200, 4], "direct64x4.1x4"), ([130, 7], "direct64x4.1x4")]
+    {
+        let mut g = Graph::new("few columns");
+        let x = g.input("x", Shape::new(&[m, 37], DType::F32));
+        let w = g.input("w", Shape::new(&[n, 37], DType::F32));
+        let w = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[w]).unwrap();
+        let y = g.try_add(Op::MatMul, &[x, w]).unwrap();
+        g.set_outputs(vec![y]);
+        let (mut values, mut gen_) = (Bindings::default(), Gen::new(18));
+        values.set_input("x", gen_.value(DType::F32, &[m, 37], -1.0..1.0));
+        values.set_input("w", gen_.value(DType::F32, &[n, 37], -1.0..1.0));
+        let names = same_bits(&g, std::slice::from_ref(&values), &processor());
+        assert_eq!(names[0], taken, "{names:?}");
+    }
+}
+
 #[test]
 fn few_elements_and_open_sizes_are_spread_in_one_way() {
     for dims in [vec![Dim::Static(100)], vec![open("n"), Dim::Static(1 << 20)]] {

@@ -42,6 +42,11 @@ impl Variant {
         matches!(self, Variant::Gemm(gemm, _) if gemm.reads_neighbours())
     }
 
+    /// Whether it is a matmul in tiles of several rows and columns, whose invocations use what they load for several results.
+    pub fn loads_for_several(self) -> bool {
+        matches!(self, Variant::Gemm(gemm, _) if gemm.loads_for_several())
+    }
+
     /// Whether an invocation computes several neighbours of a result, element by element.
     pub fn computes_neighbours(self) -> bool {
         matches!(self, Variant::Map(spread) if !matches!(spread.each, Each::Apart(_)))

@@ -72,7 +72,7 @@ pub enum GemmVariant {
 }
 
 /// The variants there are, but for the serial one; the first is taken unmeasured.
-const VARIANTS: [GemmVariant; 13] = [
+const VARIANTS: [GemmVariant; 15] = [
     GemmVariant::Tiled(Tile::new(32, 32, 4, 4), 16),
     GemmVariant::Tiled(Tile::new(64, 64, 4, 4), 16),
     GemmVariant::Tiled(Tile::new(64, 64, 8, 8), 16),
@@ -83,7 +83,9 @@ const VARIANTS: [GemmVariant; 13] = [
     GemmVariant::Tiled(Tile::new(8, 64, 2, 4), 16),
     GemmVariant::Tiled(Tile::new(64, 8, 4, 2), 16),
     GemmVariant::Direct(Tile::new(16, 64, 4, 4)),
+    GemmVariant::Direct(Tile::new(64, 16, 4, 4)),
     GemmVariant::Direct(Tile::new(4, 64, 4, 1)),
+    GemmVariant::Direct(Tile::new(64, 4, 1, 4)),
     GemmVariant::Direct(Tile::new(1, 256, 1, 4)),
     GemmVariant::Direct(Tile::new(256, 1, 4, 1)),
 ];
@@ -101,6 +103,9 @@ const WIDE: [GemmVariant; 6] = [
 /// The fewest tiles along the columns for an invocation to have more of those than one access reads: processors have several cores.
 const FEW_TILES: i64 = 4;
 
+/// So many columns fill half of a tile of 64.
+const FEW_COLUMNS: i64 = 32;
+
 impl GemmVariant {
     /// Invocations of a workgroup.
     pub const fn workgroup(self) -> u32 {
@@ -112,6 +117,11 @@ impl GemmVariant {
             | GemmVariant::Wide(tile)
             | GemmVariant::Deep(tile) => (tile.lanes_m() * tile.lanes_n()) as u32,
         }
+    }
+
+    /// Whether its tiles have several rows and columns, and an invocation uses what it loads for several results.
+    pub const fn loads_for_several(self) -> bool {
+        matches!(self, GemmVariant::Direct(tile) if tile.m > 1 && tile.n > 1)
     }
 
     /// Whether it reads neighbours of the right matrix together.
@@ -140,7 +150,11 @@ impl GemmVariant {
         match self {
             GemmVariant::Serial => true,
             GemmVariant::Gemv(_) => false,
-            GemmVariant::Direct(tile) => tile.suits(sizes, 1),
+            GemmVariant::Direct(tile) => {
+                // Of tiles that differ in their direction alone, a matmul of many columns takes the wide one.
+                let narrow = || tile.n == 1 || sizes[1].is_some_and(|n| n < FEW_COLUMNS);
+                tile.suits(sizes, 1) && (tile.n > tile.m || narrow())
+            }
             GemmVariant::Tiled(tile, _) => tile.suits(sizes, THIN),
             GemmVariant::Wide(tile) => {
                 let (own, many) = (i64::from(tile.own_n), i64::from(tile.n) * FEW_TILES);
@@ -224,7 +238,12 @@ mod tests {
         assert_eq!(names(n(384), n(7))[0], "serial");
         let open = Extent::sym(rlx_ir::sym::SEQ);
         assert_eq!(names(open, n(384))[0], "tile32x32x16.4x4");
-        assert_eq!(names(open, open).len(), VARIANTS.len() + 1, "any may suit sizes known only at the run");
+        let all = VARIANTS.len() + 1;
+        assert_eq!(
+            names(open, open).len(),
+            all - 2,
+            "any may suit sizes known only at the run, but two for few columns"
+        );
     }
 
     #[test]
@@ -233,6 +252,8 @@ mod tests {
         assert_eq!(names(n(1), n(384)), ["serial", "tile8x64x16.2x4", "direct1x256.1x4"]);
         let large = names(n(512), n(512));
         assert!(large.contains(&"tile128x128x8.8x8".into()) && !large.contains(&"tile8x64x16.2x4".into()));
+        assert!(names(n(256), n(16)).contains(&"direct64x16.4x4".into()));
+        assert_eq!(names(n(512), n(4)), ["serial", "tile64x8x16.4x2", "direct64x4.1x4"]);
         let small = names(n(12), n(12));
         assert_eq!(small, ["tile32x32x16.4x4", "tile16x16x16.2x2", "serial"]);
     }
