@@ -63,6 +63,33 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// Rounds to what this type can hold.
     fn round<S: Simd>(s: S, x: S::F) -> S::F;
 
+    /// Reads two vectors of elements as f32, in an order that is the instruction set's own: for functions of each element alone.
+    /// # Safety
+    /// `p` must be readable for 32 elements.
+    #[inline(always)]
+    unsafe fn load_two<S: Simd>(s: S, p: *const Self) -> [S::F; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [Self::load(s, p, LANES), Self::load(s, p.add(LANES), LANES)] }
+    }
+
+    /// [`store`](Packed::store) of two vectors in the order of [`load_two`](Packed::load_two).
+    /// # Safety
+    /// `p` must be writable for 32 elements.
+    #[inline(always)]
+    unsafe fn store_two<S: Simd>(s: S, p: *mut Self, [a, b]: [S::F; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::store(s, p, LANES, a);
+            Self::store(s, p.add(LANES), LANES, b);
+        }
+    }
+
+    /// [`round`](Packed::round) of two vectors.
+    #[inline(always)]
+    fn round_two<S: Simd>(s: S, [a, b]: [S::F; 2]) -> [S::F; 2] {
+        [Self::round(s, a), Self::round(s, b)]
+    }
+
     /// [`store`](Packed::store) of sums of products, of which those may be written as 0 that are denormal: bf16 products are so.
     /// # Safety
     /// As [`store`](Packed::store).
@@ -199,6 +226,20 @@ unsafe impl Packed for bf16 {
     #[inline(always)]
     fn round<S: Simd>(s: S, x: S::F) -> S::F {
         s.round_bf16::<true>(x)
+    }
+    #[inline(always)]
+    unsafe fn load_two<S: Simd>(s: S, p: *const bf16) -> [S::F; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_two_bf16(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_two<S: Simd>(s: S, p: *mut bf16, x: [S::F; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_two_bf16(p.cast(), x) }
+    }
+    #[inline(always)]
+    fn round_two<S: Simd>(s: S, x: [S::F; 2]) -> [S::F; 2] {
+        s.round_two_bf16(x)
     }
     #[inline(always)]
     unsafe fn store_sum<S: Simd>(s: S, p: *mut bf16, n: usize, x: S::F) {

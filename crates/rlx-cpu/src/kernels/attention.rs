@@ -499,8 +499,7 @@ impl Attention {
             // One pointer for both: a second borrow of the row would end the first.
             let (columns, y) = (row.len(), row.as_mut_ptr());
             let x = y.cast_const();
-            let largest =
-                rows::softmax(isa, &Softmax { x, y, rows: 1, columns, scale: 1.0, mask: None, log: false });
+            let largest = rows::softmax(isa, &Softmax { x, y, rows: 1, columns, log: false, held: None });
             // A weight is NaN where all of the row's are.
             let zero = match self.unseen {
                 Unseen::Zero => largest == f32::NEG_INFINITY,

@@ -1,5 +1,5 @@
 //! Softmax, log-softmax, layer norm and RMS norm of contiguous rows of f32, or of 16-bit floats, which are widened
-//! row by row and rounded once at the end; softmax and log-softmax of f32 along another axis than the innermost, where that
+//! as they are read and rounded once at the end; softmax and log-softmax of f32 along another axis than the innermost, where that
 //! is of columns side by side. Other element types and axes are left to decomposition.
 
 use rlx_ir::shape::normalize_axis;
@@ -8,10 +8,13 @@ use rlx_opt::Claim;
 
 use super::elementwise::halves::{Conversion, convert};
 use super::matmul::is_packed;
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use super::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type,
+};
+use crate::gemm::Packed;
 use crate::isa::Isa;
 use crate::layout::{At, Bound};
-use crate::rows::{self, Norm, SoftmaxColumns};
+use crate::rows::{self, Norm, Softmax, SoftmaxColumns};
 use crate::simd::LANES;
 
 /// Fewer columns than this are not computed side by side.
@@ -211,8 +214,13 @@ impl RowOp {
     pub(crate) fn needs(&self, rows: usize) -> Needs {
         let nanos = (rows * self.columns) as f64
             * if matches!(self.kind, Kind::Softmax { .. }) { 0.35 } else { 0.15 };
-        // A row, its scale and its shift, as f32.
-        let wide = if self.dtype == DType::F32 { 0 } else { 3 * self.columns * 4 };
+        // Exponentials of some rows, or the scale and the shift of each, as f32.
+        let elements = match self.kind {
+            _ if self.dtype == DType::F32 => 0,
+            Kind::Softmax { .. } => Softmax::<f32>::held(self.columns),
+            Kind::Norm { .. } => 2 * self.columns,
+        };
+        let wide = elements * size_of::<f32>();
         Needs { thread_scratch: wide, ..Needs::time(nanos) }
     }
 
@@ -241,81 +249,48 @@ impl RowOp {
             let vectors = vectors.map(|v| v.map(|v| v.get().cast_const()));
             // SAFETY: the caller's promise; rows are disjoint, scratch is this thread's.
             unsafe {
-                if self.dtype == DType::F32 {
-                    let vectors = vectors.map(|v| v.map(|v| v.cast()));
-                    self.rows(isa, x.cast(), y.cast(), vectors, range.len());
-                } else {
-                    self.short_rows(isa, x, y, vectors, range.len(), scratch.cast());
-                }
+                packed_type!(self.dtype, T => {
+                    self.rows::<T>(isa, x.cast(), y.cast(), vectors, range.len(), scratch.cast());
+                }, _ => {});
             }
         });
     }
 
-    /// Rows of f32.
+    /// Rows of one type.
     ///
     /// # Safety
-    /// `x` must be readable and `y` writable for the rows, scale and shift readable for one.
-    unsafe fn rows(
+    /// `x` must be readable and `y` writable for the rows, scale and shift readable for one, and there must be the scratch that
+    /// [`RowOp::needs`] asks for.
+    unsafe fn rows<T: Packed>(
         &self,
         isa: Isa,
-        x: *const f32,
-        y: *mut f32,
-        [gamma, beta]: [Option<*const f32>; 2],
-        rows: usize,
-    ) {
-        let columns = self.columns;
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.kind {
-                Kind::Softmax { log } => rows::softmax_rows(isa, x, y, rows, columns, log),
-                Kind::Norm { centred, eps } => rows::normalize(
-                    isa,
-                    &Norm {
-                        x,
-                        residual: None,
-                        sum: None,
-                        y,
-                        rows,
-                        columns,
-                        epsilon: eps,
-                        gamma,
-                        beta,
-                        centred,
-                    },
-                ),
-            }
-        }
-    }
-
-    /// Rows of 16-bit floats, one at a time by way of `wide`.
-    ///
-    /// # Safety
-    /// As [`RowOp::rows`], and `wide` must have room for three rows.
-    unsafe fn short_rows(
-        &self,
-        isa: Isa,
-        x: *const u8,
-        y: *mut u8,
+        x: *const T,
+        y: *mut T,
         vectors: [Option<*const u8>; 2],
         rows: usize,
         wide: *mut f32,
     ) {
-        let (n, bytes) = (self.columns, self.columns * self.dtype.size_bytes());
-        let mut widened = [None; 2];
+        let (columns, widens) = (self.columns, self.dtype != DType::F32);
         // SAFETY: the caller's promise.
         unsafe {
-            for (i, vector) in vectors.into_iter().enumerate() {
-                if let Some(from) = vector {
-                    let to = wide.wrapping_add((i + 1) * n);
-                    convert(isa, Conversion::Widen, self.dtype, from, to.cast(), n);
-                    widened[i] = Some(to.cast_const());
+            match self.kind {
+                Kind::Softmax { log } => {
+                    let held = widens.then_some(wide);
+                    rows::softmax_rows(isa, &Softmax { x, y, rows, columns, log, held });
                 }
-            }
-            for row in 0..rows {
-                let from = x.wrapping_add(row * bytes);
-                convert(isa, Conversion::Widen, self.dtype, from, wide.cast(), n);
-                self.rows(isa, wide, wide, widened, 1);
-                convert(isa, Conversion::Narrow, self.dtype, wide.cast(), y.wrapping_add(row * bytes), n);
+                Kind::Norm { centred, eps: epsilon } => {
+                    let mut widened = vectors.map(|v| v.map(|v| v.cast::<f32>()));
+                    for (i, vector) in widened.iter_mut().enumerate().filter(|_| widens) {
+                        if let Some(from) = vector {
+                            let to = wide.wrapping_add(i * columns);
+                            convert(isa, Conversion::Widen, self.dtype, from.cast(), to.cast(), columns);
+                            *from = to;
+                        }
+                    }
+                    let [gamma, beta] = widened;
+                    let norm = Norm { x, y, rows, columns, epsilon, gamma, beta, centred };
+                    rows::normalize(isa, &norm);
+                }
             }
         }
     }

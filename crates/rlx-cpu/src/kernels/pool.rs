@@ -201,46 +201,6 @@ impl Pool {
     }
 }
 
-/// Elements that are pooled in lanes of f32.
-pub(super) trait Lanes: Copy + Send + Sync + 'static {
-    /// What is less than any other or equal to it.
-    const LOWEST: f32;
-
-    /// Reads `n ≤ 16` elements.
-    /// # Safety
-    /// `p` must be readable for `n` elements.
-    unsafe fn load<S: Simd>(s: S, p: *const Self, n: usize) -> S::F;
-
-    /// Writes `n ≤ 16` elements.
-    /// # Safety
-    /// `p` must be writable for `n` elements.
-    unsafe fn store<S: Simd>(s: S, p: *mut Self, n: usize, x: S::F);
-}
-
-macro_rules! lanes {
-    ($($t:ty: $least:expr, |$s:ident, $p:ident, $n:ident| $load:expr, |$x:ident| $store:expr;)*) => {$(
-        impl Lanes for $t {
-            const LOWEST: f32 = $least;
-            #[inline(always)]
-            unsafe fn load<S: Simd>($s: S, $p: *const $t, $n: usize) -> S::F {
-                // SAFETY: the caller's promise.
-                unsafe { $load }
-            }
-            #[inline(always)]
-            unsafe fn store<S: Simd>($s: S, $p: *mut $t, $n: usize, $x: S::F) {
-                // SAFETY: the caller's promise.
-                unsafe { $store }
-            }
-        }
-    )*};
-}
-
-lanes! {
-    f32: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
-    half::f16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
-    half::bf16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
-}
-
 /// Some neighbouring pixels of a line of the result.
 #[derive(Clone)]
 struct Line<'a, T> {
@@ -266,7 +226,7 @@ pub(super) fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (Range<usi
     (below.min(end)..end, inside(n + before + pool.after[axis]))
 }
 
-impl<T: Lanes> Kernel for Line<'_, T> {
+impl<T: Packed> Kernel for Line<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -278,37 +238,92 @@ impl<T: Lanes> Kernel for Line<'_, T> {
             let (columns, columns_padded) = taps(pool, 1, ox, s.size[1]);
             let count =
                 if pool.count_pad { rows_padded * columns_padded } else { rows.len() * columns.len() };
-            let divisor = simd.splat(count.max(1) as f32);
+            let window = (&rows, &columns, simd.splat(count.max(1) as f32));
             let mut i = 0;
-            while i < c {
-                let n = LANES.min(c - i);
-                let tap = |ky: usize, kx: usize| {
-                    let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
-                    let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
-                    // SAFETY: (y, x) is a pixel of the image, i + n ≤ c.
-                    unsafe { T::load(simd, self.x.add((y * s.size[1] + x) * c + i), n) }
-                };
-                let mut acc = simd.splat(if pool.largest { T::LOWEST } else { 0.0 });
-                for kx in columns.clone() {
-                    if pool.largest {
-                        acc = rows.clone().fold(acc, |acc, ky| simd.max(tap(ky, kx), acc));
-                    } else if !rows.is_empty() {
-                        // The order of planes, whose lines are joined before their columns.
-                        let first = tap(rows.start, kx);
-                        let sum =
-                            (rows.start + 1..rows.end).fold(first, |sum, ky| simd.add(sum, tap(ky, kx)));
-                        acc = simd.add(acc, sum);
-                    }
+            // SAFETY: the taps are pixels of the image, the line of the result has this one, and what is pooled is within its channels.
+            unsafe {
+                // Two vectors of bf16 take little longer than one. (Of other types the code is not worth its room.)
+                while const { size_of::<T>() == 2 } && i + 2 * LANES <= c {
+                    self.channels::<S, 2>(simd, &window, ox, i, LANES);
+                    i += 2 * LANES;
                 }
-                if !pool.largest {
-                    acc = simd.div(acc, divisor);
+                while i < c {
+                    self.channels::<S, 1>(simd, &window, ox, i, LANES.min(c - i));
+                    i += LANES;
                 }
-                // SAFETY: the result has room for this pixel.
-                unsafe { T::store(simd, self.y.add((ox - self.columns.start) * c + i), n, acc) };
-                i += n;
             }
         }
     }
+}
+
+impl<T: Packed> Line<'_, T> {
+    /// `V` vectors, one or two, of `n` channels each, from the `i`-th on, of pixel `ox` of the result; two are of whole vectors. A window is its taps and
+    /// what the sum of an average is divided by.
+    ///
+    /// # Safety
+    /// The taps must be pixels of the image, `ox` one of the result's line, and the vectors within their channels.
+    #[inline(always)]
+    unsafe fn channels<S: Simd, const V: usize>(
+        &self,
+        s: S,
+        &(rows, columns, divisor): &(&Range<usize>, &Range<usize>, S::F),
+        ox: usize,
+        i: usize,
+        n: usize,
+    ) {
+        let (pool, c, width) = (self.pool, self.s.channels, self.s.size[1]);
+        let mut acc = [s.splat(if pool.largest { f32::NEG_INFINITY } else { 0.0 }); V];
+        for kx in columns.clone() {
+            let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
+            let mut line = acc;
+            for ky in rows.clone() {
+                let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
+                // SAFETY: the caller's promise.
+                let tap = unsafe { load::<S, T, V>(s, self.x.add((y * width + x) * c + i), n) };
+                for v in 0..V {
+                    line[v] = match (pool.largest, ky == rows.start) {
+                        (true, _) => s.max(tap[v], line[v]),
+                        // The order of planes, whose lines are joined before their columns.
+                        (false, true) => tap[v],
+                        (false, false) => s.add(line[v], tap[v]),
+                    };
+                }
+            }
+            for v in 0..V {
+                acc[v] = if pool.largest || rows.is_empty() { line[v] } else { s.add(acc[v], line[v]) };
+            }
+        }
+        let to = self.y.wrapping_add((ox - self.columns.start) * c + i);
+        if !pool.largest {
+            for acc in &mut acc {
+                *acc = s.div(*acc, divisor);
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match acc[..] {
+                [a, b] => T::store_two(s, to, [a, b]),
+                _ => T::store(s, to, n, acc[0]),
+            }
+        }
+    }
+}
+
+/// `V` vectors, one or two, of `n` elements each; two are of whole vectors, in the order of [`Packed::load_two`].
+///
+/// # Safety
+/// They must be readable.
+#[inline(always)]
+unsafe fn load<S: Simd, T: Packed, const V: usize>(s: S, from: *const T, n: usize) -> [S::F; V] {
+    let mut x = [s.zero(); V];
+    // SAFETY: the caller's promise.
+    unsafe {
+        match &mut x[..] {
+            [a, b] => [*a, *b] = T::load_two(s, from),
+            x => x[0] = T::load(s, from, n),
+        }
+    }
+    x
 }
 
 /// One line of the largest bytes.

@@ -9,8 +9,9 @@
 
 use super::conv::planes::turn;
 use super::mismatch;
-use super::pool::{Lanes, Numbers, Pool, taps};
+use super::pool::{Numbers, Pool, taps};
 use super::{RunCx, Shared};
+use crate::gemm::Packed;
 use crate::isa::Kernel;
 use crate::layout::Bound;
 use crate::simd::{LANES, Simd};
@@ -125,7 +126,7 @@ impl Way {
 ///
 /// # Safety
 /// As [`StepKernel::run`](super::StepKernel::run); operands must be of `T` and where the way has them, and the scratch as large as it wants.
-pub(super) unsafe fn run<T: Lanes>(cx: &mut RunCx<'_, '_>, pool: &Pool, s: &Numbers, way: &Way) {
+pub(super) unsafe fn run<T: Packed>(cx: &mut RunCx<'_, '_>, pool: &Pool, s: &Numbers, way: &Way) {
     let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
     let ([lines, width], c) = (s.out, s.channels);
     match *way {
@@ -179,10 +180,10 @@ struct Of<'a, T> {
     from: Steps,
 }
 
-impl<T: Lanes> Of<'_, T> {
+impl<T: Packed> Of<'_, T> {
     /// What changes no result.
     fn border(&self) -> f32 {
-        if self.pool.largest { T::LOWEST } else { 0.0 }
+        if self.pool.largest { f32::NEG_INFINITY } else { 0.0 }
     }
 
     /// Writes the borders of all lines, and for means how many columns count of each window.
@@ -219,7 +220,7 @@ struct Lines<'a, T> {
     scratch: *mut f32,
 }
 
-impl<T: Lanes> Kernel for Lines<'_, T> {
+impl<T: Packed> Kernel for Lines<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -237,7 +238,7 @@ impl<T: Lanes> Kernel for Lines<'_, T> {
     }
 }
 
-impl<T: Lanes> Lines<'_, T> {
+impl<T: Packed> Lines<'_, T> {
     #[inline(always)]
     fn join<S: Simd>(&self, simd: S, x: S::F, acc: S::F) -> S::F {
         if self.of.pool.largest { simd.max(x, acc) } else { simd.add(acc, x) }

@@ -1,20 +1,18 @@
 //! Layer, group and root-mean-square normalisation of contiguous rows.
 
 use super::reduce::{Term, sum_of};
+use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-/// Some rows: `y = (x − mean) / √(variance + ε) · γ + β`, or without the mean.
+/// Some rows: `y = (x − mean) / √(variance + ε) · γ + β`, or without the mean. 16-bit floats are widened as they are read and rounded once, as
+/// they are written.
 #[derive(Debug, Clone, Copy)]
-pub struct Norm {
+pub struct Norm<T = f32> {
     /// The first row.
-    pub x: *const f32,
-    /// A matrix of the same shape added to `x` first; the sum is what is normalised.
-    pub residual: Option<*const f32>,
-    /// Where the sum of `x` and `residual` is kept, if anyone needs it.
-    pub sum: Option<*mut f32>,
+    pub x: *const T,
     /// The first row of the result; may be `x`.
-    pub y: *mut f32,
+    pub y: *mut T,
     /// Rows; each follows the one before.
     pub rows: usize,
     /// Elements of a row.
@@ -29,58 +27,66 @@ pub struct Norm {
     pub centred: bool,
 }
 
-impl Kernel for Norm {
+/// Rows whose moments are computed together: each waits for its own sums, lane by lane, and meanwhile a processor computes the others.
+const TOGETHER: usize = 4;
+
+impl<T: Packed> Kernel for Norm<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let n = self.columns;
-        for r in 0..self.rows {
+        for first in (0..self.rows).step_by(TOGETHER) {
+            let count = TOGETHER.min(self.rows - first);
+            let (x, y) = (self.x.wrapping_add(first * n), self.y.wrapping_add(first * n));
+            let mut moments = [(0.0, 0.0); TOGETHER];
             // SAFETY: `normalize` was promised the rows.
             unsafe {
-                let (mut x, y) = (self.x.add(r * n), self.y.add(r * n));
-                if let Some(other) = self.residual {
-                    let sum = self.sum.map_or(y, |p| p.add(r * n));
-                    add_rows(s, x, other.add(r * n), sum, n);
-                    x = sum;
+                if self.centred {
+                    for (r, (mean, _)) in moments[..count].iter_mut().enumerate() {
+                        *mean = mean_of(s, x.add(r * n), n);
+                    }
                 }
-                let (mean, factor) = moments(s, x, n, self.centred, self.epsilon);
-                scale_row(s, &self, x, y, mean, factor);
+                for (r, (mean, factor)) in moments[..count].iter_mut().enumerate() {
+                    *factor = factor_of(s, x.add(r * n), n, *mean, self.epsilon);
+                }
+                for (r, &(mean, factor)) in moments[..count].iter().enumerate() {
+                    scale_row(s, &self, x.add(r * n), y.add(r * n), mean, factor);
+                }
             }
         }
     }
 }
 
-/// The mean of a row, or 0, and one over its deviation.
+/// The mean of a row.
 ///
 /// # Safety
 /// `x` must be readable for `n` elements.
 #[inline(always)]
-unsafe fn moments<S: Simd>(s: S, x: *const f32, n: usize, centred: bool, epsilon: f32) -> (f32, f32) {
+unsafe fn mean_of<S: Simd, T: Packed>(s: S, x: *const T, n: usize) -> f32 {
     // SAFETY: the caller's promise.
-    unsafe {
-        let mean = if centred { sum_of(s, x, n, Term::Value, 0.0) / n as f32 } else { 0.0 };
-        // Two passes: the difference of large sums would lose the variance of a far-off row.
-        let variance = sum_of(s, x, n, Term::Square, mean) / n as f32;
-        (mean, 1.0 / (variance + epsilon).sqrt())
-    }
+    unsafe { sum_of(s, x, n, Term::Value, 0.0) / n as f32 }
+}
+
+/// One over the deviation of a row from its mean. This is a pass of its own: the difference of large sums would lose the variance of a far-off row.
+///
+/// # Safety
+/// As [`mean_of`].
+#[inline(always)]
+unsafe fn factor_of<S: Simd, T: Packed>(s: S, x: *const T, n: usize, mean: f32, epsilon: f32) -> f32 {
+    // SAFETY: the caller's promise.
+    let variance = unsafe { sum_of(s, x, n, Term::Square, mean) } / n as f32;
+    1.0 / (variance + epsilon).sqrt()
 }
 
 #[inline(always)]
-unsafe fn add_rows<S: Simd>(s: S, a: *const f32, b: *const f32, out: *mut f32, n: usize) {
-    let mut i = 0;
-    while i < n {
-        let lanes = (n - i).min(LANES);
-        // SAFETY: the caller's promise; i + lanes ≤ n.
-        unsafe {
-            let sum = s.add(s.load_upto(a.add(i), lanes), s.load_upto(b.add(i), lanes));
-            s.store_upto(out.add(i), lanes, sum);
-        }
-        i += lanes;
-    }
-}
-
-#[inline(always)]
-unsafe fn scale_row<S: Simd>(s: S, norm: &Norm, x: *const f32, y: *mut f32, mean: f32, factor: f32) {
+unsafe fn scale_row<S: Simd, T: Packed>(
+    s: S,
+    norm: &Norm<T>,
+    x: *const T,
+    y: *mut T,
+    mean: f32,
+    factor: f32,
+) {
     let (mean, factor) = (s.splat(mean), s.splat(factor));
     let n = norm.columns;
     let mut i = 0;
@@ -88,14 +94,14 @@ unsafe fn scale_row<S: Simd>(s: S, norm: &Norm, x: *const f32, y: *mut f32, mean
         let lanes = (n - i).min(LANES);
         // SAFETY: the caller's promise; i + lanes ≤ n.
         unsafe {
-            let mut v = s.mul(s.sub(s.load_upto(x.add(i), lanes), mean), factor);
+            let mut v = s.mul(s.sub(T::load(s, x.add(i), lanes), mean), factor);
             if let Some(g) = norm.gamma {
                 v = s.mul(v, s.load_upto(g.add(i), lanes));
             }
             if let Some(b) = norm.beta {
                 v = s.add(v, s.load_upto(b.add(i), lanes));
             }
-            s.store_upto(y.add(i), lanes, v);
+            T::store(s, y.add(i), lanes, v);
         }
         i += lanes;
     }
@@ -104,11 +110,10 @@ unsafe fn scale_row<S: Simd>(s: S, norm: &Norm, x: *const f32, y: *mut f32, mean
 /// Computes the rows.
 ///
 /// # Safety
-/// `x` and the residual must be readable, `y` and `sum` writable for `rows · columns` elements, `gamma` and
-/// `beta` readable for `columns`. `y` and `sum` may each be `x` or the residual, and must not overlap
-/// anything otherwise.
-pub unsafe fn normalize(isa: Isa, rows: &Norm) {
-    isa.run(*rows);
+/// `x` must be readable and `y` writable for `rows · columns` elements, `gamma` and `beta` readable for `columns`. `y` may be `x`, and must not
+/// overlap anything otherwise.
+pub unsafe fn normalize<T: Packed>(isa: Isa, rows: &Norm<T>) {
+    T::run(isa, *rows);
 }
 
 /// Some rows that are groups of channels: `y = (x − mean) / √(variance + ε) · γ + β`, with a γ and a β for each channel.
@@ -146,8 +151,8 @@ impl Kernel for GroupNorm {
             // SAFETY: `normalize_groups` was promised the rows and the numbers of each channel.
             unsafe {
                 let (x, y) = (self.x.add(r * n), self.y.add(r * n));
-                let (mean, factor) = moments(s, x, n, true, self.epsilon);
-                let mean = s.splat(mean);
+                let mean = mean_of(s, x, n);
+                let (factor, mean) = (factor_of(s, x, n, mean, self.epsilon), s.splat(mean));
                 for c in 0..self.channels {
                     let channel = group * self.channels + c;
                     let scale = s.splat(factor * *self.gamma.add(channel));

@@ -93,7 +93,7 @@ fn accumulate<S: Simd>(s: S, acc: S::F, x: S::F, centre: S::F, term: Term) -> S:
 /// # Safety
 /// `p` must be readable for `n` elements.
 #[inline(always)]
-pub(crate) unsafe fn max_of<S: Simd>(s: S, p: *const f32, n: usize) -> f32 {
+pub(crate) unsafe fn max_of<S: Simd, T: Packed>(s: S, p: *const T, n: usize) -> f32 {
     // SAFETY: the caller's promise.
     s.reduce_max(unsafe { extreme(s, p, n, f32::NEG_INFINITY, true) })
 }

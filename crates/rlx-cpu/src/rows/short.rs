@@ -1,6 +1,7 @@
 //! Softmax of rows that are shorter than a vector: one in each lane, a column in each vector. Each row has the bits that it has alone.
 
 use super::softmax::{Softmax, softmax};
+use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::math;
 use crate::simd::{LANES, Simd};
@@ -9,15 +10,15 @@ use crate::simd::{LANES, Simd};
 const LONGEST: usize = 12;
 
 /// Some rows, as many as fill vectors: `y = softmax(x)`, or its logarithm.
-struct Short {
-    x: *const f32,
-    y: *mut f32,
+struct Short<T> {
+    x: *const T,
+    y: *mut T,
     rows: usize,
     columns: usize,
     log: bool,
 }
 
-impl Kernel for Short {
+impl<T: Packed> Kernel for Short<T> {
     type Output = ();
 
     #[inline(always)]
@@ -25,23 +26,21 @@ impl Kernel for Short {
         let n = self.columns;
         let mut columns = [[0.0f32; LANES]; LONGEST];
         for first in (0..self.rows).step_by(LANES) {
-            // SAFETY: `softmax_rows` was promised the rows.
-            let (x, y) = unsafe {
-                let elements = LANES * n;
-                let x = std::slice::from_raw_parts(self.x.add(first * n), elements);
-                (x.as_ptr(), self.y.add(first * n))
-            };
+            let (x, y) = (self.x.wrapping_add(first * n), self.y.wrapping_add(first * n));
             for (c, column) in columns[..n].iter_mut().enumerate() {
                 for (r, value) in column.iter_mut().enumerate() {
-                    // SAFETY: as above; row r of these has n elements.
-                    *value = unsafe { *x.add(r * n + c) };
+                    // SAFETY: `softmax_rows` was promised the rows; row r of these has n elements.
+                    *value = unsafe { *x.add(r * n + c) }.widen();
                 }
             }
             softmax_of_columns(s, &mut columns[..n], self.log);
             for (c, column) in columns[..n].iter().enumerate() {
-                for (r, value) in column.iter().enumerate() {
+                let mut narrow = [T::zero(); LANES];
+                // SAFETY: there is room for a vector.
+                unsafe { T::store(s, narrow.as_mut_ptr(), LANES, s.from_array(column)) };
+                for (r, value) in narrow.into_iter().enumerate() {
                     // SAFETY: as above.
-                    unsafe { *y.add(r * n + c) = *value };
+                    unsafe { *y.add(r * n + c) = value };
                 }
             }
         }
@@ -85,18 +84,16 @@ fn sum_as_lanes<S: Simd>(s: S, mut x: [S::F; LONGEST], n: usize) -> S::F {
 /// The softmax of rows, or its logarithm: short ones side by side, with the bits that [`softmax`] gives them.
 ///
 /// # Safety
-/// `x` must be readable and `y` writable for `rows · columns` elements. `y` may be `x`, and must not overlap it otherwise.
-pub unsafe fn softmax_rows(isa: Isa, x: *const f32, y: *mut f32, rows: usize, columns: usize, log: bool) {
+/// As of [`softmax`].
+pub unsafe fn softmax_rows<T: Packed>(isa: Isa, of: &Softmax<T>) {
+    let Softmax { x, y, rows, columns, log, .. } = *of;
     let side_by_side = if (1..=LONGEST).contains(&columns) { rows / LANES * LANES } else { 0 };
     if side_by_side > 0 {
-        isa.run(Short { x, y, rows: side_by_side, columns, log });
+        T::run(isa, Short { x, y, rows: side_by_side, columns, log });
     }
     let at = side_by_side * columns;
     // SAFETY: the caller's promise: these are the rows that are left.
-    unsafe {
-        let (x, y, rows) = (x.add(at), y.add(at), rows - side_by_side);
-        softmax(isa, &Softmax { x, y, rows, columns, scale: 1.0, mask: None, log });
-    }
+    unsafe { softmax(isa, &Softmax { x: x.add(at), y: y.add(at), rows: rows - side_by_side, ..*of }) };
 }
 
 #[cfg(test)]
@@ -104,8 +101,8 @@ mod tests {
     use super::*;
     use crate::testing::Rng;
 
-    #[test]
-    fn rows_side_by_side_have_the_bits_of_rows_alone() {
+    /// Of rows side by side and of each alone, `narrow` being the type's.
+    fn check<T: Packed>(narrow: fn(f32) -> T) {
         let mut rng = Rng::new(61);
         for isa in Isa::available() {
             for columns in 1..=LONGEST + 1 {
@@ -116,23 +113,33 @@ mod tests {
                 x[4 * columns - 1] = f32::INFINITY;
                 x[5 * columns] = -0.0;
                 x[6 * columns] = 200.0;
+                let x: Vec<T> = x.into_iter().map(narrow).collect();
+                let mut held = vec![0.0; Softmax::<T>::held(columns)];
+                let held = (size_of::<T>() < 4).then_some(held.as_mut_ptr());
                 for log in [false, true] {
-                    let (mut got, mut want) = (x.clone(), vec![0.0; x.len()]);
+                    let (mut got, mut want) = (x.clone(), x.clone());
                     // SAFETY: the vectors hold all rows.
                     unsafe {
-                        let (x, y) = (x.as_ptr(), want.as_mut_ptr());
-                        for r in 0..rows {
-                            let (x, y) = (x.add(r * columns), y.add(r * columns));
-                            softmax(isa, &Softmax { x, y, rows: 1, columns, scale: 1.0, mask: None, log });
+                        for y in want.chunks_exact_mut(columns).map(|row| row.as_mut_ptr()) {
+                            softmax(isa, &Softmax { x: y, y, rows: 1, columns, log, held });
                         }
-                        softmax_rows(isa, got.as_ptr(), got.as_mut_ptr(), rows, columns, log);
+                        let y = got.as_mut_ptr();
+                        softmax_rows(isa, &Softmax { x: y, y, rows, columns, log, held });
                     }
                     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                        let (got, want) = (got.widen(), want.widen());
                         let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
                         assert!(same, "{isa} {columns} log {log}: {got} for {want} at {i}");
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn rows_side_by_side_have_the_bits_of_rows_alone() {
+        check::<f32>(|x| x);
+        check(half::f16::from_f32);
+        check(half::bf16::from_f32);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rlx_math::Lanes;
 
 use super::avx2::{eight, four_pairs};
+use super::avx512_bf16::{self, has_denormals};
 use super::{Kernel, LANES, Simd};
 
 /// The proof that AVX-512 F, BW, DQ and VL (with AVX2 and FMA) may be used, with `BF16` its bf16 products, and with `VNNI` its
@@ -109,14 +110,6 @@ fn time_of(load: impl Fn(usize) -> __m512, next: impl Fn(__m512) -> __m512) -> D
     start.elapsed()
 }
 
-/// Whether a lane is so small that VCVTNEPS2BF16 would round it to zero, which no other instruction set does.
-#[inline(always)]
-fn has_denormals(x: __m512) -> bool {
-    const DENORMAL: i32 = 0x20;
-    // SAFETY: only tokens of this module's types lead here, so the processor has AVX-512 DQ.
-    unsafe { _mm512_fpclass_ps_mask::<DENORMAL>(x) != 0 }
-}
-
 /// Writes each listed method as one expression over intrinsics.
 macro_rules! intrinsics {
     ($($name:ident($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
@@ -139,7 +132,7 @@ struct Order([u32; LANES]);
 
 /// The upper halves of the words of two vectors.
 #[repr(C, align(64))]
-struct Halves([u16; 2 * LANES]);
+pub(super) struct Halves(pub(super) [u16; 2 * LANES]);
 static UPPER: Halves = {
     let mut from = [0; 2 * LANES];
     let mut i = 0;
@@ -362,6 +355,20 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn reduce_max(self, a: __m512) -> f32 {
+        // SAFETY: the token proves the features; no memory is touched.
+        unsafe {
+            if _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a) != 0 {
+                return super::largest_with_nan(&self.to_array(a));
+            }
+            // As the tree has it, the second of two equal numbers.
+            let eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
     fn zip(self, a: __m512, b: __m512) -> (__m512, __m512) {
         // SAFETY: the token proves the features; no memory is touched. Lanes from 16 on are those of `b`.
         unsafe {
@@ -451,7 +458,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
     #[inline(always)]
     unsafe fn store_bf16<const EXACT: bool>(self, p: *mut u16, n: usize, x: __m512) {
-        if BF16 && !(EXACT && has_denormals(x)) {
+        if BF16 && !(EXACT && has_denormals([x, x])) {
             // SAFETY: the token proves the feature; the caller promises `n` writable elements, masked lanes are not touched.
             unsafe {
                 let low = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x));
@@ -473,13 +480,40 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
     #[inline(always)]
     fn round_bf16<const EXACT: bool>(self, x: __m512) -> __m512 {
-        if BF16 && !(EXACT && has_denormals(x)) {
+        if BF16 && !(EXACT && has_denormals([x, x])) {
             // SAFETY: the token proves the feature; both types are sixteen 16-bit words.
             let low = unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x)) };
             // SAFETY: `self` exists only where the processor has the features.
             self.widen_bf16(unsafe { _mm512_cvtepu16_epi32(low) })
         } else {
             self.widen_bf16(self.narrow_bf16(x))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_two_bf16(self, p: *const u16) -> [__m512; 2] {
+        // SAFETY: the caller promises 32 readable elements, the token the features.
+        unsafe { avx512_bf16::load_two(p) }
+    }
+    #[inline(always)]
+    unsafe fn store_two_bf16(self, p: *mut u16, x: [__m512; 2]) {
+        // SAFETY: the caller promises 32 writable elements, the token the features.
+        unsafe {
+            if BF16 && !has_denormals(x) {
+                avx512_bf16::store_two(p, x);
+            } else {
+                let [even, odd] = [self.narrow_bf16(x[0]), self.narrow_bf16(x[1])];
+                let both = self.or_i(self.and_i(even, self.splat_i(0xffff)), self.shl_i::<16>(odd));
+                _mm512_storeu_si512(p.cast(), both);
+            }
+        }
+    }
+    #[inline(always)]
+    fn round_two_bf16(self, [a, b]: [__m512; 2]) -> [__m512; 2] {
+        if BF16 && !has_denormals([a, b]) {
+            // SAFETY: the token proves the features.
+            unsafe { avx512_bf16::round_two([a, b]) }
+        } else {
+            [self.widen_bf16(self.narrow_bf16(a)), self.widen_bf16(self.narrow_bf16(b))]
         }
     }
     #[inline(always)]

@@ -12,6 +12,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod portable;
@@ -409,6 +411,32 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         self.widen_bf16(self.narrow_bf16(x))
     }
 
+    /// Reads 32 bf16 as two vectors, in an order that is this instruction set's own.
+    /// # Safety
+    /// `p` must be readable for 32 elements.
+    #[inline(always)]
+    unsafe fn load_two_bf16(self, p: *const u16) -> [Self::F; 2] {
+        // SAFETY: the caller's promise.
+        let [a, b] = unsafe { [self.load_u16(p, LANES), self.load_u16(p.add(LANES), LANES)] };
+        [self.widen_bf16(a), self.widen_bf16(b)]
+    }
+    /// Writes the nearest bf16 of two vectors, in the order of [`load_two_bf16`](Simd::load_two_bf16).
+    /// # Safety
+    /// `p` must be writable for 32 elements.
+    #[inline(always)]
+    unsafe fn store_two_bf16(self, p: *mut u16, [a, b]: [Self::F; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.store_bf16::<true>(p, LANES, a);
+            self.store_bf16::<true>(p.add(LANES), LANES, b);
+        }
+    }
+    /// Each lane of two vectors rounded to the nearest bf16, as [`store_two_bf16`](Simd::store_two_bf16) does.
+    #[inline(always)]
+    fn round_two_bf16(self, [a, b]: [Self::F; 2]) -> [Self::F; 2] {
+        [self.round_bf16::<true>(a), self.round_bf16::<true>(b)]
+    }
+
     /// The lanes of an array.
     #[inline(always)]
     fn from_array(self, a: &[f32; LANES]) -> Self::F {
@@ -479,6 +507,14 @@ fn each_lane(lanes: &mut [f32; LANES], f: fn(f32) -> f32) {
     for v in lanes {
         *v = f(*v);
     }
+}
+
+/// [`Simd::reduce_max`] where a lane is NaN, out of the way of what is common.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+#[inline(never)]
+fn largest_with_nan(lanes: &[f32; LANES]) -> f32 {
+    fold_tree(*lanes, max_nan)
 }
 
 /// The larger of two; NaN if either is NaN.

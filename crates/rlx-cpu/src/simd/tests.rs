@@ -206,6 +206,62 @@ fn bf16_is_rounded_to_the_same_bits_with_its_instructions_and_without() {
     }
 }
 
+/// 32 numbers at a time rounded in registers and stored as bf16.
+struct InTwos<'a> {
+    values: &'a [f32],
+    out: &'a mut Vec<(u32, u16)>,
+}
+
+impl Kernel for InTwos<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        const TWO: usize = 2 * LANES;
+        // The number of an element is exact in bf16: lanes of these say in which order they are.
+        let mut numbers = [0u16; TWO];
+        for (i, number) in numbers.iter_mut().enumerate() {
+            *number = half::bf16::from_f32(i as f32).to_bits();
+        }
+        // SAFETY: the array has 32 elements.
+        let [a, b] = unsafe { s.load_two_bf16(numbers.as_ptr()) };
+        let order = [s.to_array(a), s.to_array(b)];
+        for chunk in self.values.chunks_exact(TWO) {
+            let mut lanes = [[0.0; LANES]; 2];
+            for (lane, number) in lanes.as_flattened_mut().iter_mut().zip(order.as_flattened()) {
+                *lane = chunk[*number as usize];
+            }
+            let x = [s.from_array(&lanes[0]), s.from_array(&lanes[1])];
+            let [a, b] = s.round_two_bf16(x);
+            let rounded = [s.to_array(a), s.to_array(b)];
+            let mut in_order = [0; TWO];
+            for (lane, number) in rounded.as_flattened().iter().zip(order.as_flattened()) {
+                in_order[*number as usize] = lane.to_bits();
+            }
+            let mut stored = [0u16; TWO];
+            // SAFETY: as above.
+            unsafe { s.store_two_bf16(stored.as_mut_ptr(), x) };
+            self.out.extend(in_order.into_iter().zip(stored));
+        }
+    }
+}
+
+#[test]
+fn bf16_is_rounded_to_the_same_bits_in_twos() {
+    let mut values = numbers();
+    // Denormal numbers and others side by side, too: where some are, the instruction rounds none of them.
+    values.extend((0..64).map(|i| if i % 7 == 0 { 1e-40 * i as f32 } else { 0.3 * i as f32 }));
+    values.truncate(values.len() / 32 * 32);
+    for isa in Isa::available() {
+        let mut out = Vec::new();
+        isa.run_bf16(InTwos { values: &values, out: &mut out });
+        assert_eq!(out.len(), values.len());
+        for (x, (rounded, stored)) in values.iter().zip(out) {
+            let want = half::bf16::from_f32(*x);
+            assert_eq!((rounded, stored), (want.to_f32().to_bits(), want.to_bits()), "{x:e} on {isa}");
+        }
+    }
+}
+
 /// Every 16-bit float, what is next to the middle between two, and some others.
 fn numbers() -> Vec<f32> {
     use half::{bf16, f16};
