@@ -14,6 +14,8 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512_bytes;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod portable;

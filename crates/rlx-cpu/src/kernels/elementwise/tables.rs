@@ -141,7 +141,7 @@ pub(super) unsafe fn look_up(isa: Isa, x: Source, table: *const u8, out: *mut u8
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if isa.has_vbmi() && x.step == 1 {
-            return crate::simd::avx512::look_up(table, x.ptr, out, n);
+            return crate::simd::avx512_bytes::look_up(table, x.ptr, out, n);
         }
         let _ = isa;
         for i in 0..n {
