@@ -78,6 +78,10 @@ unsafe fn factor_of<S: Simd, T: Packed>(s: S, x: *const T, n: usize, mean: f32, 
     1.0 / (variance + epsilon).sqrt()
 }
 
+/// Writes a row with its mean taken off, scaled and shifted.
+///
+/// # Safety
+/// `x` must be readable and `y` writable for the row, `norm`'s scale and shift readable.
 #[inline(always)]
 unsafe fn scale_row<S: Simd, T: Packed>(
     s: S,

@@ -522,6 +522,10 @@ impl Elementwise {
         }
     }
 
+    /// Computes a tile: all instructions, and what of their results is not in its place yet.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the table must have the tile's inputs, constants and tables.
     unsafe fn compute(
         &self,
         isa: Isa,
