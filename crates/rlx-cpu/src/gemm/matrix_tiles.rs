@@ -89,7 +89,7 @@ impl<'a, T: Packed> MatrixTiles<'a, T> {
             };
         }
         match vecs {
-            4 if const { T::GROUP == 1 } => heights!(4; 3 4 5 6),
+            4 if const { T::GROUP == 1 || S::BF16_DOT } => heights!(4; 3 4 5 6),
             3 => heights!(3; 3 4 5 6 7 8 9),
             2 => heights!(2; 3 4 5 6 7 8 9),
             _ => heights!(1; 3 4 5 6 7 8 9),

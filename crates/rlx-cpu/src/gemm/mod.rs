@@ -210,10 +210,11 @@ pub struct Next {
 }
 
 impl<R: Rows<Element: Packed>> Gemm<R> {
-    fn tiling(&self, max_rows: usize) -> Tiling {
-        let registers = max_rows > WIDEST_ROWS && const { R::Element::GROUP == 1 };
+    /// The tiling of an instruction set with tiles of so many rows, which multiplies elements as they are or not.
+    fn tiling(&self, max_rows: usize, multiplies: bool) -> Tiling {
+        let registers = max_rows > WIDEST_ROWS && multiplies;
         let panels = tiles_across(self.n, registers);
-        let is_low = registers && self.depth() <= LOW;
+        let is_low = registers && const { R::Element::GROUP == 1 } && self.depth() <= LOW;
         let rows = if is_low || panels == 1 && self.n > PANEL { WIDEST_ROWS } else { max_rows };
         let (m, n, depth, sizes) = (self.m, self.n, self.depth(), self.tile_sizes);
         let line = self.rows.line();
@@ -228,7 +229,7 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
 
     /// Into how many tasks the matmul is split: a function of shape and instruction set.
     pub fn tasks(&self, isa: Isa) -> usize {
-        self.tiling(max_rows(isa)).tasks()
+        self.tiling(max_rows(isa), R::Element::multiplies(isa)).tasks()
     }
 
     /// The same matmul of other rows.
@@ -263,7 +264,7 @@ impl<T: Packed> Gemm<Strided<T>> {
     /// # Safety
     /// As [`Gemm::run`] for both; `then` may read the results of this matmul, element by element.
     pub unsafe fn run_with(&self, then: &Self, isa: Isa, tasks: Range<usize>) {
-        let tiling = self.tiling(max_rows(isa));
+        let tiling = self.tiling(max_rows(isa), T::multiplies(isa));
         let mut task = tasks.start;
         for (_, tiles) in tiling.stretches(tasks.clone()) {
             let end = task + tiles.len();
@@ -289,7 +290,7 @@ impl<T: Packed> Gemm<Strided<T>> {
     /// # Safety
     /// As [`Gemm::run`].
     pub unsafe fn run_backward(&self, isa: Isa, tasks: Range<usize>) {
-        let tiling = self.tiling(max_rows(isa));
+        let tiling = self.tiling(max_rows(isa), T::multiplies(isa));
         let mut end = tasks.end;
         while end > tasks.start {
             let (panel, tile) = tiling.place(end - 1);

@@ -47,7 +47,7 @@ impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let g = self.gemm;
-        let tiling = g.tiling(S::GEMM_ROWS);
+        let tiling = g.tiling(S::GEMM_ROWS, const { R::Element::GROUP == 1 || S::BF16_DOT });
         debug_assert!(self.tasks.end <= tiling.tasks());
         // SAFETY: `Gemm::run` was promised valid operands; tiles cover each element of C once.
         unsafe {

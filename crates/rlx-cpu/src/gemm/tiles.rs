@@ -9,7 +9,7 @@ use super::matrix_tiles::MatrixTiles;
 use super::prefetch::{FETCH_FROM, Prefetch};
 use crate::simd::{LANES, Simd};
 
-/// Computes rows in tiles of one height, up to `S::GEMM_ROWS`, of the columns of a panel, or of the widest tile (of f32, with up to six rows).
+/// Computes rows in tiles of one height, up to `S::GEMM_ROWS`, of the columns of a panel, or of the widest tile (with up to six rows).
 ///
 /// # Safety
 /// As [`Gemm::run`]; the rows, the columns and the part must be in range and `b` the part's first row of words.
@@ -47,7 +47,7 @@ pub(super) unsafe fn tiles_any<S: Simd, R: Rows<Element: Packed>>(
             heights!(3, t; 1 2 3 4 5 6 7 8 9)
         } else {
             match vecs {
-                4 if const { R::Element::GROUP == 1 } => heights!(4, t; 1 2 3 4 5 6),
+                4 => heights!(4, t; 1 2 3 4 5 6),
                 3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
                 2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
                 _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),

@@ -63,7 +63,7 @@ impl<T: Packed> Kernel for Widened<'_, T> {
     fn run<S: Simd>(self, s: S) {
         const { assert!(S::GEMM_ROWS <= ROWS) };
         let g = self.gemm;
-        let tiling = g.tiling(S::GEMM_ROWS);
+        let tiling = g.tiling(S::GEMM_ROWS, false);
         let together = STEPS / (g.rows.taps() * g.k).max(1);
         let mut buffers = MaybeUninit::<Buffers>::uninit();
         let mut stretches = tiling.stretches(self.tasks.clone()).peekable();

@@ -386,7 +386,7 @@ impl<T: Packed> RunBlock<'_, T> {
                 ahead: if last { conv.ahead } else { conv.ahead.then(next) },
                 wide: None,
             };
-            let tasks = 0..gemm.tiling(S::GEMM_ROWS).tasks();
+            let tasks = 0..gemm.tiling(S::GEMM_ROWS, true).tasks();
             s.enter_plain(RunTasks { gemm: &gemm, tasks });
         }
     }

@@ -98,9 +98,16 @@ unsafe fn copy_pixels<T: Copy>(
             // as such.
             unsafe {
                 if const { size_of::<T>() == 1 } {
-                    let last = u32::from(std::mem::transmute_copy::<T, u8>(&rest));
-                    let colours = u32::from_le(from.cast::<u32>().read_unaligned()) & 0xff_ffff;
-                    to.cast::<u32>().write_unaligned((colours | last << 24).to_le());
+                    let last = u32::from_ne_bytes([0, 0, 0, std::mem::transmute_copy(&rest)]);
+                    let colours = u32::from_ne_bytes([0xff, 0xff, 0xff, 0]);
+                    let pixel = from.cast::<u32>().read_unaligned() & colours | last;
+                    to.cast::<u32>().write_unaligned(pixel);
+                } else if const { size_of::<T>() == 2 } {
+                    let as_u64 = |halves: [u16; 4]| std::mem::transmute::<[u16; 4], u64>(halves);
+                    let last = as_u64([0, 0, 0, std::mem::transmute_copy(&rest)]);
+                    let colours = as_u64([u16::MAX, u16::MAX, u16::MAX, 0]);
+                    let pixel = from.cast::<u64>().read_unaligned() & colours | last;
+                    to.cast::<u64>().write_unaligned(pixel);
                 } else {
                     let [r, g, b, _] = from.cast::<[T; 4]>().read_unaligned();
                     to.cast::<[T; 4]>().write_unaligned([r, g, b, rest]);
