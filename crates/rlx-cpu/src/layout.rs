@@ -190,6 +190,20 @@ impl<const N: usize> Walk<N> {
     }
 }
 
+/// Puts the dimensions of all of `layouts` in the order in which the first steps through memory, the largest steps outermost. All must have the same
+/// dimensions.
+pub(crate) fn order_by_first(layouts: &mut [Layout]) {
+    let Some(first) = layouts.first().copied() else { return };
+    let step = |&d: &usize| std::cmp::Reverse(first.strides[d].unsigned_abs());
+    let mut order: [usize; MAX_RANK] = std::array::from_fn(|d| d);
+    order[..first.rank].sort_by_key(step);
+    for l in layouts {
+        let Layout { dims, strides, rank } = *l;
+        (l.dims, l.strides) = (order.map(|d| dims[d]), order.map(|d| strides[d]));
+        l.rank = rank;
+    }
+}
+
 /// Joins neighbouring dimensions that all of `layouts` step through alike, and drops those of 1. All must
 /// have the same dimensions.
 pub(crate) fn collapse(layouts: &mut [Layout]) {
@@ -310,6 +324,19 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dimensions_are_ordered_as_the_first_operand_lies() {
+        let planes = Layout::new(&[2, 5, 7, 3], &[105, 7, 1, 35]);
+        let pixels = Layout::dense(&[2, 5, 7, 3]);
+        let mut both = [planes, pixels];
+        order_by_first(&mut both);
+        assert_eq!(both[0], Layout::dense(&[2, 3, 5, 7]));
+        assert_eq!(both[1], Layout::new(&[2, 3, 5, 7], &[105, 1, 21, 3]));
+        let mut same = [pixels, planes];
+        order_by_first(&mut same);
+        assert_eq!(same, [pixels, planes]);
+    }
 
     #[test]
     fn dimensions_join_where_all_operands_step_alike() {

@@ -2,7 +2,7 @@
 
 use super::{AHEAD, Elementwise, Mode, PANEL_TILE};
 use crate::kernels::elementwise::program::TILE;
-use crate::layout::{Layout, collapse};
+use crate::layout::{Layout, collapse, order_by_first};
 
 /// Bytes of an operand of a tile of one instruction between operands in memory, and of all slots where tiles are longer than [`TILE`].
 const LONG_TILE: usize = 16 << 10;
@@ -24,6 +24,8 @@ const COPY: [f64; 2] = [5.0, 0.08];
 impl Elementwise {
     /// Cuts the iteration space of `elements` into tiles.
     pub(super) fn shape(&mut self, elements: usize) {
+        // Results are written one behind the other, whatever the order of the dimensions: it is operands that are transposed on the way.
+        order_by_first(&mut self.layouts);
         collapse(&mut self.layouts);
         let space = self.layouts.first().copied().unwrap_or(Layout::SCALAR);
         let rank = space.rank();
