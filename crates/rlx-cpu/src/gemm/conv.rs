@@ -3,7 +3,7 @@
 use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use super::kernel::{AnyRows, Rows};
+use super::kernel::{AnyRows, Following, Rows};
 
 /// The windows of a batch of volumes (frames of lines of pixels), one row per output position, one tap per kernel
 /// position. An image is a volume of one frame.
@@ -54,9 +54,18 @@ pub struct Window<T> {
     x: isize,
 }
 
+/// The windows of a tile.
+#[derive(Debug, Clone, Copy)]
+pub enum Windows<T, const N: usize> {
+    /// Their corners: some may reach into the padding.
+    Any([Window<T>; N]),
+    /// Where they begin, since all of them are inside the image.
+    Inside([*const T; N]),
+}
+
 impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     type Element = T;
-    type Tile<const N: usize> = [Window<T>; N];
+    type Tile<const N: usize> = Windows<T, N>;
 
     #[inline(always)]
     fn taps(&self) -> usize {
@@ -64,10 +73,25 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     }
 
     #[inline(always)]
-    fn tile<const N: usize>(&self, row: usize) -> [Window<T>; N] {
+    fn tile<const N: usize>(&self, row: usize) -> Windows<T, N> {
+        self.next_tile(row, &mut Following::none())
+    }
+
+    #[inline(always)]
+    fn next_tile<const N: usize>(&self, row: usize, following: &mut Following<T>) -> Windows<T, N> {
+        let Following { at, left } = *following;
+        if left >= N {
+            let step = self.stride[2].wrapping_mul(self.strides[2]);
+            let mut starts = [at; N];
+            for (r, start) in starts.iter_mut().enumerate() {
+                *start = at.wrapping_add(r.wrapping_mul(step));
+            }
+            *following = Following { at: at.wrapping_add(N.wrapping_mul(step)), left: left - N };
+            return Windows::Inside(starts);
+        }
         let mut windows = [Window { at: self.input, z: 0, y: 0, x: 0 }; N];
-        self.windows(self.first + row, &mut windows);
-        windows
+        *following = self.windows(self.first + row, &mut windows);
+        Windows::Any(windows)
     }
 
     fn skip(&self, row: usize) -> Self {
@@ -78,23 +102,27 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
         AnyRows::Windows(*self)
     }
 
-    /// Of an image: the lines of the kernel that meet lines of it.
+    /// Of an image: the lines of the kernel that meet lines of it, or of a kernel of one line its pixels.
     #[inline(always)]
-    fn inside<const N: usize>(&self, tile: &[Window<T>; N]) -> Range<usize> {
+    fn inside<const N: usize>(&self, tile: &Windows<T, N>) -> Range<usize> {
         let [_, high, wide] = self.kernel;
-        if self.kernel[0] != 1 {
-            return 0..self.taps();
-        }
-        let (mut top, mut bottom) = (tile[0].y, tile[0].y);
-        for w in tile {
-            (top, bottom) = (top.min(w.y), bottom.max(w.y));
+        let windows = match tile {
+            Windows::Any(windows) if self.kernel[0] == 1 => windows,
+            Windows::Any(_) | Windows::Inside(_) => return 0..self.taps(),
+        };
+        let is_line = high == 1;
+        let (d, each) = if is_line { (2, 1) } else { (1, wide) };
+        let at = |w: &Window<T>| if is_line { w.x } else { w.y };
+        let (mut top, mut bottom) = (at(&windows[0]), at(&windows[0]));
+        for w in windows {
+            (top, bottom) = (top.min(at(w)), bottom.max(at(w)));
         }
         // Lines of the kernel above the image for all windows, and above its end for one.
-        let step = self.dilation[1].max(1) as isize;
+        let (step, all) = (self.dilation[d].max(1) as isize, self.kernel[d] as isize);
         let lines = |above: isize| if step == 1 { above } else { above.div_euclid(step) };
-        let first = lines(step - 1 - bottom).clamp(0, high as isize);
-        let end = lines(step - 1 + self.size[1] as isize - top).clamp(first, high as isize);
-        first as usize * wide..end as usize * wide
+        let first = lines(step - 1 - bottom).clamp(0, all);
+        let end = lines(step - 1 + self.size[d] as isize - top).clamp(first, all);
+        first as usize * each..end as usize * each
     }
 
     /// Rows begin with a line of the result, and some windows reach beyond the first or the last line of the image.
@@ -114,43 +142,57 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     }
 
     #[inline(always)]
-    fn pointers<const N: usize>(&self, tile: &[Window<T>; N], tap: usize) -> [*const T; N] {
-        let (line, kx) = (tap / self.kernel[2], tap % self.kernel[2]);
-        let dx = kx * self.dilation[2];
-        let mut out = [self.zeros; N];
-        // Which rows of a tile have this tap in the padding follows no pattern: choices, not branches. Negative positions become huge,
-        // so one comparison checks both ends.
-        if self.kernel[0] == 1 {
-            // The window's only frame, as of every image.
-            let dy = line * self.dilation[1];
-            let step = dy.wrapping_mul(self.strides[1]).wrapping_add(dx.wrapping_mul(self.strides[2]));
-            for (p, w) in out.iter_mut().zip(tile) {
-                let (y, x) = ((w.y as usize).wrapping_add(dy), (w.x as usize).wrapping_add(dx));
-                let inside = (y < self.size[1]) & (x < self.size[2]);
-                *p = select_unpredictable(inside, w.at.wrapping_add(step), self.zeros);
-            }
-            return out;
-        }
-        let dz = line / self.kernel[1] * self.dilation[0];
-        let dy = line % self.kernel[1] * self.dilation[1];
+    fn pointers<const N: usize>(&self, tile: &Windows<T, N>, tap: usize) -> [*const T; N] {
+        let [dz, dy, dx] = self.place(tap);
         let step = [dz, dy, dx]
             .iter()
             .zip(&self.strides)
             .fold(0usize, |sum, (&d, &stride)| sum.wrapping_add(d.wrapping_mul(stride)));
-        for (p, w) in out.iter_mut().zip(tile) {
+        let mut out = [self.zeros; N];
+        let windows = match tile {
+            Windows::Inside(starts) => {
+                for (p, start) in out.iter_mut().zip(starts) {
+                    *p = start.wrapping_add(step);
+                }
+                return out;
+            }
+            Windows::Any(windows) => windows,
+        };
+        // Which rows of a tile have this tap in the padding follows no pattern: choices, not branches. Negative positions become huge,
+        // so one comparison checks both ends.
+        let is_inside = |w: &Window<T>| {
             let (y, x) = ((w.y as usize).wrapping_add(dy), (w.x as usize).wrapping_add(dx));
-            let z = (w.z as usize).wrapping_add(dz);
-            let inside = (z < self.size[0]) & (y < self.size[1]) & (x < self.size[2]);
-            *p = select_unpredictable(inside, w.at.wrapping_add(step), self.zeros);
+            (y < self.size[1]) & (x < self.size[2])
+        };
+        if self.kernel[0] == 1 {
+            // The window's only frame, as of every image.
+            for (p, w) in out.iter_mut().zip(windows) {
+                *p = select_unpredictable(is_inside(w), w.at.wrapping_add(step), self.zeros);
+            }
+        } else {
+            for (p, w) in out.iter_mut().zip(windows) {
+                let inside = is_inside(w) & ((w.z as usize).wrapping_add(dz) < self.size[0]);
+                *p = select_unpredictable(inside, w.at.wrapping_add(step), self.zeros);
+            }
         }
         out
     }
 }
 
 impl<T: Copy> ConvRows<T> {
-    /// The windows from `row` on. Addresses alone: a call, so that one copy serves every size of tile.
+    /// Frames, lines and pixels from the corner of a window to a tap.
+    #[inline(always)]
+    fn place(&self, tap: usize) -> [usize; 3] {
+        let [frames, high, wide] = self.kernel;
+        // (Lines of one tap are frequent, and a division is not short beside the products of a tap.)
+        let (line, x) = if wide == 1 { (tap, 0) } else { (tap / wide, tap % wide) };
+        let (z, y) = if frames == 1 { (0, line) } else { (line / high, line % high) };
+        [z * self.dilation[0], y * self.dilation[1], x * self.dilation[2]]
+    }
+
+    /// The windows from `row` on, and what follows behind them. Addresses alone: a call, so that one copy serves every size of tile.
     #[inline(never)]
-    fn windows(&self, row: usize, windows: &mut [Window<T>]) {
+    fn windows(&self, row: usize, windows: &mut [Window<T>]) -> Following<T> {
         let [frames, lines, pixels] = self.out;
         let (rows, mut x) = (row / pixels, row % pixels);
         let (frame, mut y) = (rows / lines, rows % lines);
@@ -183,6 +225,23 @@ impl<T: Copy> ConvRows<T> {
                 (z_at, y_at) = (first(z, 0), first(y, 1));
                 line = line_at(volume, z_at, y_at);
             }
+        }
+        let x_at = first(x, 2);
+        let at = line.wrapping_offset(x_at.wrapping_mul(self.strides[2] as isize));
+        Following { at, left: self.inside_from([z_at, y_at, x_at]).min(pixels - x) }
+    }
+
+    /// How many windows are inside the image, from the one whose corner is there to the end of its line.
+    fn inside_from(&self, corner: [isize; 3]) -> usize {
+        // How much further a window could be moved; the corner may be in front of the image.
+        let room = [0, 1, 2].map(|d| {
+            let span = self.kernel[d].checked_sub(1)? * self.dilation[d];
+            let last = self.size[d].checked_sub(span + 1)?;
+            last.checked_sub(usize::try_from(corner[d]).ok()?)
+        });
+        match room {
+            [Some(_), Some(_), Some(room)] => room / self.stride[2].max(1) + 1,
+            _ => 0,
         }
     }
 }

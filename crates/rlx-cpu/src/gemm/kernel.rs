@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::conv::{ConvRows, Window};
+use super::conv::{ConvRows, Windows};
 use super::element::Packed;
 use super::epilogue::{Finish, Sums, each_row, finish_in_registers, is_light};
 use super::panels::{VECTORS, lanes_of};
@@ -27,6 +27,17 @@ pub trait Rows: Copy + Send + Sync {
 
     /// Works it out for the rows `row .. row + N`.
     fn tile<const N: usize>(&self, row: usize) -> Self::Tile<N>;
+
+    /// The same, where `following` is what followed the tile before, if `row` is the row behind that; and what follows this one.
+    #[inline(always)]
+    fn next_tile<const N: usize>(
+        &self,
+        row: usize,
+        following: &mut Following<Self::Element>,
+    ) -> Self::Tile<N> {
+        let _ = following;
+        self.tile(row)
+    }
 
     /// The rows behind the first `row`.
     fn skip(&self, row: usize) -> Self;
@@ -67,6 +78,22 @@ pub trait Rows: Copy + Send + Sync {
     fn are_zeros<const N: usize>(&self, pieces: &[*const Self::Element; N]) -> bool {
         let _ = pieces;
         false
+    }
+}
+
+/// The windows that follow a tile, as long as they are on one line and inside their image: where those are need not be worked out again.
+#[derive(Debug, Clone, Copy)]
+pub struct Following<T> {
+    /// Where the first of them begins.
+    pub(super) at: *const T,
+    /// How many there are.
+    pub(super) left: usize,
+}
+
+impl<T> Following<T> {
+    /// None.
+    pub(super) const fn none() -> Following<T> {
+        Following { at: std::ptr::null(), left: 0 }
     }
 }
 
@@ -238,8 +265,8 @@ pub(super) fn next_taps<const R: usize>(
 pub enum AnyTile<T, const N: usize> {
     /// Where they begin.
     Matrix([*const T; N]),
-    /// Their corners.
-    Windows([Window<T>; N]),
+    /// Windows.
+    Windows(Windows<T, N>),
 }
 
 impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
@@ -262,6 +289,13 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
         }
     }
     #[inline(always)]
+    fn next_tile<const N: usize>(&self, row: usize, following: &mut Following<T>) -> AnyTile<T, N> {
+        match self {
+            AnyRows::Windows(w) => AnyTile::Windows(w.next_tile(row, following)),
+            AnyRows::Matrix(_) | AnyRows::Columns(_) => self.tile(row),
+        }
+    }
+    #[inline(always)]
     fn step(&self) -> usize {
         match self {
             AnyRows::Matrix(_) | AnyRows::Windows(_) => 1,
@@ -271,7 +305,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
     #[inline(always)]
     fn pointers<const N: usize>(&self, tile: &AnyTile<T, N>, tap: usize) -> [*const T; N] {
         match (self, tile) {
-            (AnyRows::Windows(w), AnyTile::Windows(corners)) => w.pointers(corners, tap),
+            (AnyRows::Windows(w), AnyTile::Windows(windows)) => w.pointers(windows, tap),
             (_, AnyTile::Matrix(starts)) => *starts,
             (AnyRows::Matrix(_) | AnyRows::Columns(_), AnyTile::Windows(_)) => {
                 unreachable!("a tile is of its own rows")
@@ -281,7 +315,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
     #[inline(always)]
     fn inside<const N: usize>(&self, tile: &AnyTile<T, N>) -> Range<usize> {
         match (self, tile) {
-            (AnyRows::Windows(w), AnyTile::Windows(corners)) => w.inside(corners),
+            (AnyRows::Windows(w), AnyTile::Windows(windows)) => w.inside(windows),
             _ => 0..1,
         }
     }
@@ -375,10 +409,11 @@ impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedT
     fn run<S: Simd>(self, s: S) {
         let t = self.0;
         let (mut ahead, mut row) = (*t.ahead, t.rows.start);
-        let ends = Ends::of(t.g, t.part);
+        let (ends, mut following) = (Ends::of(t.g, t.part), Following::none());
         while row < t.rows.end {
+            let lines = t.g.rows.next_tile::<R>(row, &mut following);
             // SAFETY: `tiles_any` was promised tiles in range.
-            unsafe { tile::<S, A, R, V>(s, t, &ends, row, &mut ahead) }
+            unsafe { tile::<S, A, R, V>(s, t, &ends, (row, &lines), &mut ahead) }
             row += R;
         }
         *t.ahead = ahead;
@@ -414,7 +449,7 @@ impl Ends {
     }
 }
 
-/// Computes R rows × V vectors.
+/// Computes R rows × V vectors, which `lines` says where to find.
 ///
 /// # Safety
 /// As [`tiles_any`](super::tiles::tiles_any).
@@ -423,14 +458,13 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
     s: S,
     t: &Tiles<'_, A>,
     ends: &Ends,
-    row: usize,
+    (row, lines): (usize, &A::Tile<R>),
     ahead: &mut Prefetch,
 ) {
     let (g, col, mut b, part) = (t.g, t.col, t.b, t.part);
     let (width, mut ahead_here) = (g.n - col, *ahead);
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
-        let lines = g.rows.tile::<R>(row);
         if ends.is_far {
             fetch_result::<S, A::Element, R, V>(s, g.c.wrapping_add(row * g.c_stride + col), g.c_stride);
         }
@@ -452,11 +486,11 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         // The next panel is behind the whole depth of this one.
         let far = if const { V > VECTORS } { g.depth() * PANEL } else { 0 };
         // Zeros add nothing to any sum.
-        let inside = g.rows.inside(&lines);
+        let inside = g.rows.inside(lines);
         let (from, end) = (part.taps.start.max(inside.start), part.taps.end.min(inside.end));
         b = b.wrapping_add((from - part.taps.start) * (k1 - k0) * PANEL);
         for tap in from..end {
-            let a = g.rows.pointers::<R>(&lines, tap);
+            let a = g.rows.pointers::<R>(lines, tap);
             if g.rows.are_zeros(&a) {
                 b = b.wrapping_add((k1 - k0) * PANEL);
                 continue;

@@ -1,6 +1,7 @@
 //! Convolutions as matmuls against f64, on every instruction set this processor has, and what of their windows is seen to be zeros.
 
-use super::kernel::Rows;
+use super::conv::Windows;
+use super::kernel::{Following, Rows};
 use super::tiling::Tiling;
 use super::*;
 use crate::testing::{Rng, assert_close};
@@ -182,6 +183,35 @@ fn taps_that_are_left_out_are_zeros_in_all_rows() {
             }
         }
     }
+}
+
+#[test]
+fn tiles_that_follow_others_are_where_they_would_be() {
+    let mut rng = Rng::new(11);
+    let (image, zeros) = (vec![0.0f32; 1], vec![0.0f32; 1]);
+    let mut inside = 0;
+    for _ in 0..500 {
+        let [size, kernel, step, dilation] =
+            [20, 4, 3, 2].map(|most| [1 + rng.below(2), 1 + rng.below(most), 1 + rng.below(most)]);
+        let pad = [rng.below(2), rng.below(3), rng.below(3)];
+        let Some(rows) = extents(size, kernel, step, dilation, pad) else { continue };
+        let strides = [1000, 50, 2];
+        let rows =
+            ConvRows { input: image.as_ptr(), zeros: zeros.as_ptr(), strides, volume_stride: 9000, ..rows };
+        let mut following = Following::none();
+        for row in (0..3 * rows.out.iter().product::<usize>()).step_by(4) {
+            let (next, alone) = (rows.next_tile::<4>(row, &mut following), rows.tile::<4>(row));
+            inside += usize::from(matches!(next, Windows::Inside(_)));
+            for tap in 0..rows.taps() {
+                assert_eq!(
+                    rows.pointers(&next, tap),
+                    rows.pointers(&alone, tap),
+                    "{rows:?}, row {row}, tap {tap}"
+                );
+            }
+        }
+    }
+    assert!(inside > 1000, "{inside} tiles inside their image followed others");
 }
 
 #[test]
