@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MAGIC: [u8; 8] = *b"\x8eRLXAOT\n";
 
 /// Raised whenever the file, a packed format, or what a module means changes.
-pub(crate) const FORMAT: u32 = 7;
+pub(crate) const FORMAT: u32 = 8;
 
 /// Bytes of a tensor that one hash covers.
 pub(crate) const CHUNK: usize = 1 << 20;

@@ -24,7 +24,7 @@ use std::ops::Range;
 use sources::{Fetched, Inputs, Permuted, PermutedPairs, Source, Splat, SplatPairs};
 
 use super::{WindowPass, Windows, spacing, tile_width};
-use crate::gemm::Packed;
+use crate::gemm::{PANEL, Packed};
 use crate::isa::Kernel;
 use crate::math::{Light, Unary};
 use crate::simd::{LANES, Simd};
@@ -39,12 +39,13 @@ const BLOCK: usize = 512 << 10;
 pub(crate) const FEW: usize = 4;
 
 /// Whether several groups of `g` channels and `f` filters are computed here; 1 and 1 are a depthwise convolution. What is not is a matmul for
-/// each group, whose tiles have whole vectors of filters.
+/// each group, whose tiles have whole vectors of filters: those that fill panels are so too, unless they have few channels.
 pub(crate) fn takes(g: usize, f: usize) -> bool {
     let vectors = f.is_multiple_of(LANES);
     match g {
         0 => false,
         1 => f > 0,
+        LANES..=LARGEST if f.is_multiple_of(PANEL) => false,
         2..=LARGEST if vectors || span(g, f) <= LANES => f > 0,
         // To fetch numbers one by one takes as long as some ten multiplications.
         2..=LARGEST => f > 0 && f <= FETCHED,
@@ -555,7 +556,7 @@ mod tests {
         for [g, f] in here {
             assert!(takes(g, f), "{g} to {f}");
         }
-        for [g, f] in [[0, 1], [1, 0], [56, 7], [65, 16], [128, 128], [20, 9]] {
+        for [g, f] in [[0, 1], [1, 0], [56, 7], [65, 16], [128, 128], [20, 9], [16, 48], [48, 48]] {
             assert!(!takes(g, f), "{g} to {f}");
         }
         // Every place where a vector may begin.
