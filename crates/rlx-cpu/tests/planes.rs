@@ -308,3 +308,47 @@ fn volumes_of_one_frame_are_images() {
         check(&graph, &random_bindings(&graph, &DimBinding::new(), at as u64));
     }
 }
+
+/// A convolution that widens planes, one of each of their channels, and one that narrows them: without planes, these are steps in bands.
+fn inverted_bottleneck(dtype: DType, [channels, wide, size]: [usize; 3]) -> Graph {
+    let mut graph = Graph::new("inverted bottleneck");
+    let x = graph.input("x", Shape::new(&[1, channels, size, size], dtype));
+    let mut conv = |x, name: &str, [filters, of_group, kernel]: [usize; 3], groups| {
+        let w = graph.param(name, Shape::new(&[filters, of_group, kernel, kernel], dtype));
+        let op = Op::Conv {
+            strides: vec![1; 2],
+            pads: vec![kernel / 2; 4],
+            dilations: vec![1; 2],
+            groups,
+            format: DataFormat::ChannelsFirst,
+        };
+        graph.try_add(op, &[x, w]).unwrap()
+    };
+    let y = conv(x, "expand", [wide, channels, 1], 1);
+    let y = conv(y, "depthwise", [wide, 1, 3], wide);
+    let y = conv(y, "project", [channels, wide, 1], 1);
+    graph.set_outputs(vec![y]);
+    graph
+}
+
+/// A band wrote the narrow result to where it would have been transposed from, and nobody did.
+#[test]
+fn images_that_are_planes_before_and_behind_are_not_computed_in_bands() {
+    for (dtype, extents) in [
+        (DType::F32, [32, 128, 40]),
+        (DType::F32, [16, 96, 56]),
+        (DType::BF16, [32, 128, 48]),
+        (DType::F16, [16, 128, 60]),
+    ] {
+        let graph = inverted_bottleneck(dtype, extents);
+        let bindings = random_bindings(&graph, &DimBinding::new(), 5);
+        let want = oracle(&graph, &bindings);
+        for (name, backend) in backends() {
+            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+            let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+            if let Some(difference) = against_oracle(&want, &got) {
+                panic!("{name}, {extents:?} of {dtype:?}: {difference}");
+            }
+        }
+    }
+}

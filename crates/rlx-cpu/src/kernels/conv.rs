@@ -438,8 +438,10 @@ impl StepKernel for Conv {
             Route::Matmul(row) => row,
             Route::Windows | Route::Bordered | Route::Im2col | Route::Direct => return None,
         };
-        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1 && s.ends.is_none();
-        if !alone || !self.tail.is_epilogue() {
+        // What is planes is transposed before or behind the step, which a band has no place for.
+        let of_rows = s.ends.is_none() && s.whole.is_none();
+        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1;
+        if !alone || !of_rows || !self.tail.is_epilogue() {
             return None;
         }
         let size = self.dtype.size_bytes();
