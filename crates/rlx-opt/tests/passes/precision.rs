@@ -287,6 +287,43 @@ fn constants_that_the_type_has_no_number_for_stay_long() {
 }
 
 #[test]
+fn angles_stay_long_and_what_is_made_of_their_sines_does_not() {
+    // Positions times frequencies, written as a product of a column and a row, and element by element.
+    for angle in ["MatMul(x, f)", "Binary.Mul(x, f)"] {
+        let before = short(&format!(
+            "x: [4, 1] f32
+            f: param [1, 2] f32
+            a = {angle}
+            t = Transpose(a) {{perm=[1, 0]}}
+            c = Activation.Cos(t)
+            y = Binary.Mul(c, 0.5)
+            z = MatMul(y, x)
+            return c, z"
+        ));
+        let positions = [3.0, 257.0, 511.0, 4095.0];
+        let given = |graph: &rlx_ir::Graph| {
+            let mut given = Bindings::default();
+            given.set_input("x", Value::float(DType::F32, &[4, 1], positions.to_vec()));
+            given.set_param("f", Value::float(DType::F32, &[1, 2], vec![1.0, 0.25]));
+            oracle::evaluate(graph, &given).unwrap()[0].to_f64()
+        };
+        for precision in [Precision::F16, Precision::BF16] {
+            let after =
+                apply_with(apply_precision::run, &before, &CompileOptions::default().precision(precision));
+            for (got, want) in given(&after).iter().zip(given(&before)) {
+                assert!((got - want).abs() <= 4e-3, "{got}, not {want}: {after}");
+            }
+            let long = |kind: OpKind| {
+                after.nodes().iter().any(|n| n.op.kind() == kind && n.shape.dtype() == DType::F32)
+            };
+            assert!(long(OpKind::Activation), "{after}");
+            let last = after.nodes().iter().rfind(|n| n.op.kind() == OpKind::MatMul).unwrap();
+            assert!(last.shape.dtype() != DType::F32, "{after}");
+        }
+    }
+}
+
+#[test]
 fn what_is_cut_out_of_a_short_value_stays_short() {
     // Query, key and value as one product: reshapes and transposes in front of the slices, and a concatenation behind them.
     let moved = "r = Reshape(a) {to=[5, 2, 3, 4]}

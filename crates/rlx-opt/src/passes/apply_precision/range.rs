@@ -10,10 +10,13 @@
 //! - *What a tiny constant guards*: an epsilon is added to a variance, or a norm is raised to it, because they may be as small. In the short type the
 //!   square of a small number is 0 already, and what is divided by it would be divided by the epsilon. So the sum and the square in it stay f32, too.
 //!
+//! - *Angles*: what sines and cosines are computed of, and they themselves. A step of bf16 between 256 and 512 is 2, as much as a third of a turn, and a
+//!   decoder's positions times frequencies (RoPE) are as large. Sines are no larger than 1, and what is made of them may be short again.
+//!
 //! What is made of such values by elementwise ops and movement stays f32, too, up to the next op of another kind:
 //! there they have come back into range.
 
-use rlx_ir::op::BinaryOp as B;
+use rlx_ir::op::{Activation, BinaryOp as B};
 use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind};
 
 use crate::facts;
@@ -41,19 +44,22 @@ pub(super) fn long_nodes(
 ) -> Vec<bool> {
     let scales = scales(graph);
     let guarded = guarded(graph, short);
+    let angles = angles(graph);
     // Values that must not be rounded: what is made of them is not, either.
     let mut delicate = vec![false; graph.len()];
     let mut long = vec![false; graph.len()];
     for node in graph.nodes() {
         let at = node.id.index();
         let Some(dtype) = short(&node.op) else {
-            delicate[at] = scales[at] || guarded[at] || (carries(&node.op) && made_of(node, &delicate));
+            delicate[at] = scales[at] || guarded[at] || (hands_on(&node.op) && made_of(node, &delicate));
             continue;
         };
         let fragile =
             scales[at] || guarded[at] || outside(graph, node, dtype) || sum_of_integers(graph, node, dtype);
-        delicate[at] = fragile || (carries(&node.op) && made_of(node, &delicate));
-        long[at] = delicate[at] || (options.numerics == Numerics::Fast && multiplies_bytes(graph, node));
+        delicate[at] = fragile || (hands_on(&node.op) && made_of(node, &delicate));
+        long[at] = delicate[at]
+            || angles[at]
+            || (options.numerics == Numerics::Fast && multiplies_bytes(graph, node));
     }
     long
 }
@@ -65,6 +71,35 @@ fn made_of(node: &Node, delicate: &[bool]) -> bool {
 /// Whether the op hands on the range of its operands.
 fn carries(op: &Op) -> bool {
     op.is_elementwise() || needs_no_kernel(op)
+}
+
+/// The same, where it does not bring them back into range.
+fn hands_on(op: &Op) -> bool {
+    carries(op) && !turns(op)
+}
+
+/// Whether the op's operand is an angle.
+fn turns(op: &Op) -> bool {
+    matches!(op, Op::Activation(Activation::Sin | Activation::Cos | Activation::Tan))
+}
+
+/// Functions of angles, and what angles are made of by elementwise ops, movement, and products that are summed one by one (a column of frequencies by a
+/// row of positions).
+fn angles(graph: &Graph) -> Vec<bool> {
+    let outer = |node: &Node| {
+        let of_one = |&id: &NodeId| graph.shape(id).dims().last().is_some_and(|d| d.as_static() == Some(1));
+        node.op == Op::MatMul && node.inputs.first().is_some_and(of_one)
+    };
+    let mut wanted = vec![false; graph.len()];
+    let mut found = vec![false; graph.len()];
+    for node in graph.nodes().iter().rev() {
+        let at = node.id.index();
+        found[at] = turns(&node.op) || wanted[at] && (carries(&node.op) || outer(node));
+        if found[at] {
+            node.inputs.iter().for_each(|id| wanted[id.index()] = true);
+        }
+    }
+    found
 }
 
 /// What scales and zero points are made of, up to the reductions and matmuls that they are computed from.
