@@ -121,6 +121,17 @@ fn long_lines_are_computed_in_pieces() {
     }
 }
 
+/// A convolution of planes by an odd kernel, whose result is as large as the image.
+fn same_size(kernel: usize, groups: usize) -> Op {
+    Op::Conv {
+        strides: vec![1; 2],
+        pads: vec![kernel / 2; 4],
+        dilations: vec![1; 2],
+        groups,
+        format: DataFormat::ChannelsFirst,
+    }
+}
+
 #[test]
 fn planes_are_neither_copied_before_nor_behind() {
     let (_, backend) = backends().pop().unwrap();
@@ -129,14 +140,7 @@ fn planes_are_neither_copied_before_nor_behind() {
         let mut graph = Graph::new("planes");
         let x = graph.input("x", Shape::new(&[2, 24, 9, 7], DType::F32));
         let w = graph.param("w", Shape::new(&[20, 24 / groups, kernel, kernel], DType::F32));
-        let op = Op::Conv {
-            strides: vec![1; 2],
-            pads: vec![kernel / 2; 4],
-            dilations: vec![1; 2],
-            groups,
-            format: DataFormat::ChannelsFirst,
-        };
-        let y = graph.try_add(op, &[x, w]).unwrap();
+        let y = graph.try_add(same_size(kernel, groups), &[x, w]).unwrap();
         let y = graph.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
         graph.set_outputs(vec![y]);
         let exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
@@ -315,14 +319,7 @@ fn inverted_bottleneck(dtype: DType, [channels, wide, size]: [usize; 3]) -> Grap
     let x = graph.input("x", Shape::new(&[1, channels, size, size], dtype));
     let mut conv = |x, name: &str, [filters, of_group, kernel]: [usize; 3], groups| {
         let w = graph.param(name, Shape::new(&[filters, of_group, kernel, kernel], dtype));
-        let op = Op::Conv {
-            strides: vec![1; 2],
-            pads: vec![kernel / 2; 4],
-            dilations: vec![1; 2],
-            groups,
-            format: DataFormat::ChannelsFirst,
-        };
-        graph.try_add(op, &[x, w]).unwrap()
+        graph.try_add(same_size(kernel, groups), &[x, w]).unwrap()
     };
     let y = conv(x, "expand", [wide, channels, 1], 1);
     let y = conv(y, "depthwise", [wide, 1, 3], wide);
@@ -341,14 +338,6 @@ fn images_that_are_planes_before_and_behind_are_not_computed_in_bands() {
         (DType::F16, [16, 128, 60]),
     ] {
         let graph = inverted_bottleneck(dtype, extents);
-        let bindings = random_bindings(&graph, &DimBinding::new(), 5);
-        let want = oracle(&graph, &bindings);
-        for (name, backend) in backends() {
-            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
-            let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
-            if let Some(difference) = against_oracle(&want, &got) {
-                panic!("{name}, {extents:?} of {dtype:?}: {difference}");
-            }
-        }
+        check(&graph, &random_bindings(&graph, &DimBinding::new(), 5));
     }
 }
