@@ -91,20 +91,34 @@ impl<T: Packed> Kernel for Convert<T> {
     fn run<S: Simd>(self, s: S) {
         let (long, long_out) = (self.from.cast::<f32>(), self.to.cast::<f32>());
         let (short, short_out) = (self.from.cast::<T>(), self.to.cast::<T>());
-        let mut i = 0;
-        while i < self.n {
-            let n = (self.n - i).min(LANES);
-            // SAFETY: `convert` was promised the memory; i + n ≤ self.n.
-            unsafe {
-                match self.conversion {
-                    Conversion::Widen => s.store_upto(long_out.add(i), n, T::load(s, short.add(i), n)),
-                    Conversion::Narrow => T::store(s, short_out.add(i), n, s.load_upto(long.add(i), n)),
-                    Conversion::Round => {
-                        s.store_upto(long_out.add(i), n, T::round(s, s.load_upto(long.add(i), n)));
-                    }
+        // Which conversion it is, is asked once. (Loops: a closure would be a function without the instruction set.)
+        macro_rules! each {
+            (|$i:ident, $n:ident| $e:expr) => {{
+                let (whole, mut at) = (self.n - self.n % LANES, 0);
+                while at < whole {
+                    let ($i, $n) = (at, LANES);
+                    $e;
+                    at += LANES;
                 }
+                if whole < self.n {
+                    let ($i, $n) = (whole, self.n - whole);
+                    $e;
+                }
+            }};
+        }
+        // SAFETY: `convert` was promised the memory; i + n ≤ self.n.
+        unsafe {
+            match self.conversion {
+                Conversion::Widen => {
+                    each!(|i, n| s.store_upto(long_out.add(i), n, T::load(s, short.add(i), n)))
+                }
+                Conversion::Narrow => {
+                    each!(|i, n| T::store(s, short_out.add(i), n, s.load_upto(long.add(i), n)))
+                }
+                Conversion::Round => each!(|i, n| {
+                    s.store_upto(long_out.add(i), n, T::round(s, s.load_upto(long.add(i), n)))
+                }),
             }
-            i += n;
         }
     }
 }
