@@ -2,10 +2,11 @@
 //!
 //! The scale may be on the queries, the keys (as roots on both) or the scores. The mask may be added, or choose
 //! between the scores and −∞. Keys and values may be repeated for groups of heads. The weights may be guarded
-//! against NaN, which is what a query gets that may see nothing.
+//! against NaN, which is what a query gets that may see nothing. What is in front of the heads, such as images and the
+//! windows of each, is one batch.
 
 use rlx_ir::op::{Activation as A, BinaryOp as B, MaskKind, Predicate, Unseen};
-use rlx_ir::{DType, Dim, Node, NodeId, Op, Result};
+use rlx_ir::{DType, Dim, Extent, Node, NodeId, Op, Result};
 
 use super::View;
 use crate::facts;
@@ -192,13 +193,15 @@ struct Form {
     head_dim: usize,
     /// Whether the operands have no dimension of heads: each item is one head then.
     flat: bool,
+    /// Whether there are several dimensions in front of the heads, which become one.
+    joined: bool,
 }
 
 fn form(view: &View<'_>, node: &Node, parts: &Parts) -> Option<Form> {
     let dims = |id: NodeId| view.graph.shape(id).dims().to_vec();
     let (q, k, v) = (dims(parts.q), dims(parts.k_transposed), dims(parts.v));
     let rank = node.shape.rank();
-    if !(rank == 3 || rank == 4) || [q.len(), k.len(), v.len()] != [rank; 3] {
+    if rank < 3 || [q.len(), k.len(), v.len()] != [rank; 3] {
         return None;
     }
     // Leading dimensions are equal, and so are the sizes that the products sum over.
@@ -207,10 +210,10 @@ fn form(view: &View<'_>, node: &Node, parts: &Parts) -> Option<Form> {
         && q[..lead] == v[..lead]
         && q[rank - 1] == k[rank - 2]
         && k[rank - 1] == v[rank - 2];
-    let heads = if rank == 3 { Some(1) } else { q[1].as_static() };
+    let heads = if rank == 3 { Some(1) } else { q[lead - 1].as_static() };
     let (heads, head_dim) = heads.zip(q[rank - 1].as_static())?;
     v[rank - 1].as_static()?;
-    (fits && heads > 0 && head_dim > 0).then_some(Form { heads, head_dim, flat: rank == 3 })
+    (fits && heads > 0 && head_dim > 0).then_some(Form { heads, head_dim, flat: rank == 3, joined: rank > 4 })
 }
 
 fn build(view: &View<'_>, node: &Node, parts: &Parts, s: &mut Simplifier<'_>) -> Result<Option<NodeId>> {
@@ -228,7 +231,12 @@ fn build(view: &View<'_>, node: &Node, parts: &Parts, s: &mut Simplifier<'_>) ->
             dims.insert(1, Dim::Static(1));
             *x = s.reshape(*x, dims)?;
         }
-    } else if let (Some(one_k), Some(one_v)) = (unrepeated(s, k)?, unrepeated(s, v)?)
+    }
+    for x in [&mut q, &mut k, &mut v] {
+        *x = one_batch(s, *x)?;
+    }
+    if !form.flat
+        && let (Some(one_k), Some(one_v)) = (unrepeated(s, k)?, unrepeated(s, v)?)
         && s.dims(one_k)[1] == s.dims(one_v)[1]
     {
         (k, v) = (one_k, one_v);
@@ -255,6 +263,26 @@ fn build(view: &View<'_>, node: &Node, parts: &Parts, s: &mut Simplifier<'_>) ->
         None => y,
     };
     s.reshape(y, node.shape.dims().to_vec()).map(Some)
+}
+
+/// `[B, H, S, D]` of `[…, H, S, D]`, below a transpose that leaves what is in front of the heads where it is.
+fn one_batch(s: &mut Simplifier<'_>, id: NodeId) -> Result<NodeId> {
+    let Some(outer) = s.dims(id).len().checked_sub(3).filter(|&outer| outer > 1) else { return Ok(id) };
+    let joined = |dims: &[Dim]| {
+        let batch = dims[..outer].iter().fold(Extent::from(1i64), |all, dim| all * dim.extent());
+        [&[Dim::from(batch)], &dims[outer..]].concat()
+    };
+    if let Op::Transpose { perm } = s.op(id).clone()
+        && perm[..outer].iter().copied().eq(0..outer)
+    {
+        let below = s.input(id, 0);
+        let dims = joined(s.dims(below));
+        let x = s.reshape(below, dims)?;
+        let perm = std::iter::once(0).chain(perm[outer..].iter().map(|axis| axis - outer + 1));
+        return s.transpose(x, perm.collect());
+    }
+    let dims = joined(s.dims(id));
+    s.reshape(id, dims)
 }
 
 /// `id` without the multiplication by a constant that is below its movement, and that constant.
@@ -339,7 +367,7 @@ fn masks(
     if let [one] = parts.masks[..]
         && let Some(allowed) = allowed(view, one, s)?
     {
-        return with_heads(s, allowed, form).map(Some);
+        return with_heads(s, allowed, form).map(|mask| mask.map(Some));
     }
     let mut sum: Option<NodeId> = None;
     for &mask in &parts.masks {
@@ -351,18 +379,24 @@ fn masks(
     }
     match sum {
         Some(sum) if s.dtype(sum) == node.shape.dtype() && s.dims(sum).len() <= node.shape.rank() => {
-            with_heads(s, sum, form).map(Some)
+            with_heads(s, sum, form).map(|mask| mask.map(Some))
         }
         Some(_) => Ok(None),
         None => Ok(Some(None)),
     }
 }
 
-/// A mask of items without heads gets a dimension for them.
+/// The mask of one batch: that of items without heads gets a dimension for them. `None` where parts of the batch have masks of their own.
 fn with_heads(s: &mut Simplifier<'_>, mask: NodeId, form: &Form) -> Result<Option<NodeId>> {
     let mut dims = s.dims(mask).to_vec();
     if form.flat && dims.len() == 3 {
         dims.insert(1, Dim::Static(1));
+    }
+    if form.joined {
+        let outer = dims.len().saturating_sub(3);
+        if dims.drain(..outer).any(|dim| dim != Dim::Static(1)) {
+            return Ok(None);
+        }
     }
     s.reshape(mask, dims).map(Some)
 }

@@ -77,7 +77,10 @@ fn sink_reshape(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     }
     let result = s.infer(op, inputs)?;
     let whole = |s: &Simplifier<'_>, id: NodeId| is_reshape(s, id) && s.dims(id) == result.dims();
-    let Some(reshaped) = inputs.iter().copied().find(|&id| whole(s, id)) else { return Ok(None) };
+    // In the shape in which an operand is computed, so that this can be fused to it, rather than in that in which one is moved.
+    let moved = |s: &Simplifier<'_>, id: NodeId| matches!(s.op(s.input(id, 0)), Op::Transpose { .. });
+    let reshaped = inputs.iter().copied().filter(|&id| whole(s, id)).min_by_key(|&id| moved(s, id));
+    let Some(reshaped) = reshaped else { return Ok(None) };
     let from = s.dims(s.input(reshaped, 0)).to_vec();
     let mut operands = Vec::with_capacity(inputs.len());
     for &id in inputs {

@@ -182,6 +182,40 @@ fn attention_of_windows() {
 }
 
 #[test]
+fn attention_of_the_windows_of_several_images() {
+    // torch.onnx, MaxViT: images and windows are dimensions of their own
+    let of = |mask: &str| {
+        format!(
+            "xq: [batch, 3, seq, 8] f32
+            xk: [batch, 3, seq, 8] f32
+            xv: [batch, 3, seq, 8] f32
+            bias: {mask} f32
+            rq = Reshape(xq) {{to=[batch, 3, seq, 2, 4]}}
+            q = Transpose(rq) {{perm=[0, 1, 3, 2, 4]}}
+            rk = Reshape(xk) {{to=[batch, 3, seq, 2, 4]}}
+            k = Transpose(rk) {{perm=[0, 1, 3, 2, 4]}}
+            rv = Reshape(xv) {{to=[batch, 3, seq, 2, 4]}}
+            v = Transpose(rv) {{perm=[0, 1, 3, 2, 4]}}
+            k2 = Binary.Mul(k, 0.5)
+            kt = Transpose(k2) {{perm=[0, 1, 2, 4, 3]}}
+            a = MatMul(q, kt)
+            c = Binary.Add(a, bias)
+            p = Softmax(c) {{axis=-1}}
+            y = MatMul(p, v)
+            t = Transpose(y) {{perm=[0, 1, 3, 2, 4]}}
+            z = Reshape(t) {{to=[batch, 3, seq, 8]}}
+            return z"
+        )
+    };
+    for mask in ["[2, seq, seq]", "[1, 2, seq, seq]", "[1, 1, 2, seq, seq]"] {
+        let after = expect(&of(mask), &attention(MaskKind::Custom, None));
+        assert_eq!(count(&after, OpKind::Transpose), 0, "rows in, rows out: {after}");
+    }
+    // One for each window would have to be repeated.
+    expect_none(&of("[3, 2, seq, seq]"), OpKind::Attention);
+}
+
+#[test]
 fn attention_of_many_groups_of_heads() {
     let after = expect(
         "q: [batch, 4, seq, 4] f32
