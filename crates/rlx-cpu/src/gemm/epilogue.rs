@@ -462,7 +462,7 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
             if let (Some(op), true) = (activation, const { O::GROUP != 1 }) {
                 // The rows lie behind each other. What is behind a row's last column has no meaning.
                 let len = (self.rows - 1) * self.values_stride + self.width;
-                math::apply_within(s, op, self.values, self.values, len);
+                math::apply_to_widened(s, op, self.values, len);
             }
             for r in 0..self.rows {
                 let (line, values) = (self.out.add(r * self.stride), self.values.add(r * self.values_stride));

@@ -129,6 +129,10 @@ macro_rules! functions {
             #[inline(always)]
             fn run<S: Simd>(self, s: S) {
                 match self.op {
+                    Unary::Function(Function::Gelu) if self.rounded => s.enter(Each { f: GeluShort, of: self }),
+                    Unary::Function(Function::GeluApprox) if self.rounded => {
+                        s.enter(Each { f: GeluTanhShort, of: self })
+                    }
                     Unary::Function(f) if f.on_cpu() == OnCpu::Double => in_double(self, f.wide()),
                     Unary::Function(f) => f.visit(Enter(s, self)),
                     $(Unary::$name $({ $($field),* })? => {
@@ -155,12 +159,36 @@ functions! {
     Ceil |s, x| s.ceil(x);
 }
 
+/// x · Φ(x) for results that are rounded to 16 bits.
+#[derive(Clone, Copy)]
+struct GeluShort;
+
+impl Lanewise for GeluShort {
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S, x: S::F) -> S::F {
+        rlx_math::gelu_short(s, x)
+    }
+}
+
+/// As [`GeluShort`], by the hyperbolic tangent.
+#[derive(Clone, Copy)]
+struct GeluTanhShort;
+
+impl Lanewise for GeluTanhShort {
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S, x: S::F) -> S::F {
+        rlx_math::gelu_tanh_short(s, x)
+    }
+}
+
 /// A function over memory, chosen at run time.
 struct Apply {
     op: Unary,
     src: *const f32,
     dst: *mut f32,
     len: usize,
+    /// Whether results are rounded to 16 bits.
+    rounded: bool,
 }
 
 /// The function in f64, element by element.
@@ -221,7 +249,7 @@ impl<T: Packed> Kernel for ApplyShort<T> {
                     let n = (len - i).min(LANES);
                     s.store_upto(p.add(i), n, T::load(s, self.src.add(start + i), n));
                 }
-                s.enter_plain(Apply { op: self.op, src: p, dst: p, len });
+                s.enter_plain(Apply { op: self.op, src: p, dst: p, len, rounded: true });
                 for i in (0..len).step_by(LANES) {
                     let n = (len - i).min(LANES);
                     T::store(s, self.dst.add(start + i), n, s.load_upto(p.add(i), n));
@@ -238,7 +266,7 @@ impl<T: Packed> Kernel for ApplyShort<T> {
 /// overlap otherwise.
 pub unsafe fn apply<T: Packed>(isa: Isa, op: Unary, src: *const T, dst: *mut T, len: usize) {
     if const { T::GROUP == 1 } {
-        isa.run(Apply { op, src: src.cast(), dst: dst.cast(), len });
+        isa.run(Apply { op, src: src.cast(), dst: dst.cast(), len, rounded: false });
     } else {
         T::run(isa, ApplyShort { op, src, dst, len });
     }
@@ -257,10 +285,19 @@ pub(crate) unsafe fn apply_within<S: Simd, T: Packed>(
     len: usize,
 ) {
     if const { T::GROUP == 1 } {
-        s.enter_plain(Apply { op, src: src.cast(), dst: dst.cast(), len });
+        s.enter_plain(Apply { op, src: src.cast(), dst: dst.cast(), len, rounded: false });
     } else {
         ApplyShort { op, src, dst, len }.run(s);
     }
+}
+
+/// `x[i] = op(x[i])` of 16-bit floats as f32, before they are rounded to 16 bits again, with the bits of [`apply`]: from within a kernel.
+///
+/// # Safety
+/// `x` must be readable and writable for `len` elements.
+#[inline(always)]
+pub(crate) unsafe fn apply_to_widened<S: Simd>(s: S, op: Unary, x: *mut f32, len: usize) {
+    s.enter_plain(Apply { op, src: x, dst: x, len, rounded: true });
 }
 
 /// `x[i] = op(x[i])`.
