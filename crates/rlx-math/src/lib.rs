@@ -45,6 +45,6 @@ pub use lanes::{Lanes, polynomial};
 pub use log::{acosh, asinh, atanh, log, log1p};
 pub use root::cbrt;
 pub use scalar::Scalar;
-pub use short::{gelu_short, gelu_tanh_short};
+pub use short::{gelu_short, gelu_tanh_short, silu_short};
 pub use table::{Approximation, Bound, Bounds, Form, Function, OnCpu, Visitor, of};
 pub use trig::{acos, asin, atan, cos, sin, tan};

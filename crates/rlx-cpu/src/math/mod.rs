@@ -133,6 +133,7 @@ macro_rules! functions {
                     Unary::Function(Function::GeluApprox) if self.rounded => {
                         s.enter(Each { f: GeluTanhShort, of: self })
                     }
+                    Unary::Function(Function::Silu) if self.rounded => s.enter(Each { f: SiluShort, of: self }),
                     Unary::Function(f) if f.on_cpu() == OnCpu::Double => in_double(self, f.wide()),
                     Unary::Function(f) => f.visit(Enter(s, self)),
                     $(Unary::$name $({ $($field),* })? => {
@@ -159,26 +160,24 @@ functions! {
     Ceil |s, x| s.ceil(x);
 }
 
-/// x · Φ(x) for results that are rounded to 16 bits.
-#[derive(Clone, Copy)]
-struct GeluShort;
-
-impl Lanewise for GeluShort {
-    #[inline(always)]
-    fn eval<S: Simd>(self, s: S, x: S::F) -> S::F {
-        rlx_math::gelu_short(s, x)
-    }
+/// Functions for results that are rounded to 16 bits.
+macro_rules! short {
+    ($($name:ident = $function:ident;)*) => {$(
+        #[derive(Clone, Copy)]
+        struct $name;
+        impl Lanewise for $name {
+            #[inline(always)]
+            fn eval<S: Simd>(self, s: S, x: S::F) -> S::F {
+                rlx_math::$function(s, x)
+            }
+        }
+    )*};
 }
 
-/// As [`GeluShort`], by the hyperbolic tangent.
-#[derive(Clone, Copy)]
-struct GeluTanhShort;
-
-impl Lanewise for GeluTanhShort {
-    #[inline(always)]
-    fn eval<S: Simd>(self, s: S, x: S::F) -> S::F {
-        rlx_math::gelu_tanh_short(s, x)
-    }
+short! {
+    GeluShort = gelu_short;
+    GeluTanhShort = gelu_tanh_short;
+    SiluShort = silu_short;
 }
 
 /// A function over memory, chosen at run time.
