@@ -1,7 +1,7 @@
 //! Einstein summation: `bij,bjk->bik`.
 //!
 //! Operands are joined from left to right: labels that are not used later are summed as soon as possible, so each
-//! join is one general dot product. A repeated label in one operand takes the diagonal.
+//! join is one general dot product, or a matmul where it is of matrices. A repeated label in one operand takes the diagonal.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;
@@ -150,21 +150,52 @@ fn join(cx: Cx, a: Labelled, b: &Labelled, later: &dyn Fn(&u32) -> bool) -> Resu
     let b = sum_out(cx, b, &|l| later(l) || in_a.contains(l))?;
     let common: Vec<u32> = a.labels.iter().copied().filter(|l| b.labels.contains(l)).collect();
     let (batch, contract): (Vec<u32>, Vec<u32>) = common.into_iter().partition(|l| later(l));
-    let places = |x: &Labelled, which: &[u32]| -> Vec<usize> {
-        which.iter().filter_map(|l| x.labels.iter().position(|m| m == l)).collect()
+    let node = match matmul(cx, &a, &b, (&batch, &contract))? {
+        Some(node) => node,
+        None => cx.add(contraction(&a, &b, (&batch, &contract)), &[a.node, b.node])?,
     };
-    let op = Op::DotGeneral {
-        lhs_contract: places(&a, &contract),
-        rhs_contract: places(&b, &contract),
-        lhs_batch: places(&a, &batch),
-        rhs_batch: places(&b, &batch),
-    };
-    let node = cx.add(op, &[a.node, b.node])?;
     let free = |x: &Labelled| -> Vec<u32> {
         x.labels.iter().copied().filter(|l| !batch.contains(l) && !contract.contains(l)).collect()
     };
     let labels = [batch.clone(), free(&a), free(&b)].concat();
     Ok(Labelled { node, labels })
+}
+
+/// The sum over some labels of products of what is equal in others.
+fn contraction(a: &Labelled, b: &Labelled, (batch, contract): (&[u32], &[u32])) -> Op {
+    let places = |x: &Labelled, which: &[u32]| -> Vec<usize> {
+        which.iter().filter_map(|l| x.labels.iter().position(|m| m == l)).collect()
+    };
+    Op::DotGeneral {
+        lhs_contract: places(a, contract),
+        rhs_contract: places(b, contract),
+        lhs_batch: places(a, batch),
+        rhs_batch: places(b, batch),
+    }
+}
+
+/// The same as a matmul, which the compiler's passes look for, where it is one: of matrices, with all that is in front of them in batches.
+///
+/// `bhid,bhjd->bhij` is `x · yᵀ`.
+fn matmul(
+    cx: Cx,
+    a: &Labelled,
+    b: &Labelled,
+    (batch, contract): (&[u32], &[u32]),
+) -> Result<Option<NodeId>, Error> {
+    let &[sum] = contract else { return Ok(None) };
+    let n = batch.len();
+    let matrices = |x: &Labelled| x.labels.len() == n + 2 && x.labels[..n] == *batch;
+    let dims = |x: &Labelled| cx.shape_of(x.node).dims()[..n].to_vec();
+    // Dimensions with one label are equal, but MatMul is to see it.
+    if !matrices(a) || !matrices(b) || dims(a) != dims(b) {
+        return Ok(None);
+    }
+    let mut swapped: Vec<usize> = (0..n + 2).collect();
+    swapped.swap(n, n + 1);
+    let x = if a.labels[n] == sum { cx.transpose(a.node, &swapped)? } else { a.node };
+    let y = if b.labels[n] == sum { b.node } else { cx.transpose(b.node, &swapped)? };
+    cx.add(Op::MatMul, &[x, y]).map(Some)
 }
 
 /// Sums what is left over and puts the dimensions into the output's order.

@@ -469,53 +469,6 @@ fn bytes_that_are_dequantised_and_quantised_alike_are_what_they_were() {
 }
 
 #[test]
-fn contractions_of_matrices_are_matmuls() {
-    let of = |attrs: &str, x: &str, y: &str, dims: &str| {
-        format!(
-            r#"graph "g" {{
-              %0 = Input {{name="x"}} : {x} f32
-              %1 = Input {{name="y"}} : {y} f32
-              %2 = DotGeneral(%0, %1) {{{attrs}}} : {dims} f32
-              return %2
-            }}"#
-        )
-    };
-    let batches = "lhs_batch=[0, 1], rhs_batch=[0, 1]";
-    for (sums, x, y, transposes) in [
-        ("lhs_contract=[3], rhs_contract=[2]", "[2, 3, 4, 5]", "[2, 3, 5, 6]", 0),
-        ("lhs_contract=[3], rhs_contract=[3]", "[2, 3, 4, 5]", "[2, 3, 6, 5]", 1),
-        ("lhs_contract=[2], rhs_contract=[3]", "[2, 3, 5, 4]", "[2, 3, 6, 5]", 2),
-    ] {
-        let after = apply(simplify::run, &parse(&of(&format!("{sums}, {batches}"), x, y, "[2, 3, 4, 6]")));
-        let counts = [OpKind::MatMul, OpKind::DotGeneral, OpKind::Transpose].map(|kind| count(&after, kind));
-        assert_eq!(counts, [1, 0, transposes], "{after}");
-    }
-    // What is in front is no batch, or there is more to sum over.
-    for (attrs, x, y, dims) in [
-        (
-            "lhs_contract=[2], rhs_contract=[0], lhs_batch=[], rhs_batch=[]",
-            "[3, 4, 5]",
-            "[5, 6]",
-            "[3, 4, 6]",
-        ),
-        (
-            "lhs_contract=[1, 2], rhs_contract=[1, 2], lhs_batch=[0], rhs_batch=[0]",
-            "[3, 4, 5]",
-            "[3, 4, 5]",
-            "[3]",
-        ),
-        (
-            "lhs_contract=[2], rhs_contract=[2], lhs_batch=[1], rhs_batch=[0]",
-            "[4, 3, 5]",
-            "[3, 6, 5]",
-            "[3, 4, 6]",
-        ),
-    ] {
-        check_unchanged(simplify::run, &of(attrs, x, y, dims));
-    }
-}
-
-#[test]
 fn a_sum_with_what_is_moved_keeps_the_shape_of_what_is_computed() {
     let after = apply(
         simplify::run,

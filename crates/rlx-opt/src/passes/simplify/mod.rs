@@ -15,7 +15,6 @@
 //! ```
 
 pub(crate) mod arithmetic;
-mod contractions;
 pub(crate) mod dims;
 mod gather_pad;
 mod movement;
@@ -46,15 +45,8 @@ pub struct Rule {
 }
 
 /// All rules, in the order they are tried.
-const RULES: &[&[Rule]] = &[
-    arithmetic::RULES,
-    contractions::RULES,
-    scalars::RULES,
-    movement::RULES,
-    gather_pad::RULES,
-    sink::RULES,
-    quantised::RULES,
-];
+const RULES: &[&[Rule]] =
+    &[arithmetic::RULES, scalars::RULES, movement::RULES, gather_pad::RULES, sink::RULES, quantised::RULES];
 
 /// Rules call rules; deeper than this they stop, and the op is built as it is.
 const MAX_DEPTH: usize = 48;
