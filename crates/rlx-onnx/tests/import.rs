@@ -68,6 +68,46 @@ fn shape_arithmetic_leaves_no_nodes() {
 }
 
 #[test]
+fn einsum_of_matrices_is_a_matmul() {
+    let numbers = |n: usize| (0..n).map(|i| (i * i % 7) as f64 - 3.0).collect::<Vec<f64>>();
+    let einsum = |equation: &str, x: &[&str], y: &[&str]| {
+        let bytes = equation.as_bytes().to_vec();
+        let equation = AttributeProto { s: Some(bytes.into()), ..attr("equation", AttributeType::String) };
+        let model = model(
+            &[value("x", FLOAT, x), value("y", FLOAT, y)],
+            &[with(node("Einsum", &["x", "y"], &["z"]), equation)],
+            &[],
+            "z",
+        );
+        let imported = imported(&model);
+        let sizes = |dims: &[&str]| dims.iter().map(|d| d.parse().unwrap_or(2)).collect::<Vec<usize>>();
+        let operand = |dims: &[&str]| floats(&sizes(dims), &numbers(sizes(dims).iter().product()));
+        let z = run(&imported, &[("x", operand(x)), ("y", operand(y))]);
+        let matmul = imported.graph.nodes().iter().any(|n| n.op == Op::MatMul);
+        (matmul, z)
+    };
+    assert!(einsum("bhij,bhjk->bhik", &["b", "3", "4", "5"], &["b", "3", "5", "6"]).0);
+    assert!(einsum("bhij,bhkj->bhik", &["b", "3", "4", "5"], &["b", "3", "6", "5"]).0);
+    // Σ x[b, j, i] · y[b, k, j].
+    let (is, both) = einsum("bji,bkj->bik", &["b", "5", "4"], &["b", "6", "5"]);
+    let (x, y) = (numbers(2 * 5 * 4), numbers(2 * 6 * 5));
+    let sum = |b: usize, i: usize, k: usize| {
+        (0..5).map(|j| x[(b * 5 + j) * 4 + i] * y[(b * 6 + k) * 5 + j]).sum::<f64>()
+    };
+    let wanted: Vec<f64> = (0..2 * 4 * 6).map(|at| sum(at / 24, at / 6 % 4, at % 6)).collect();
+    assert!(is && both == wanted, "{both:?}");
+    // More to sum over, nothing, or a batch that is not in front.
+    for (equation, x, y) in [
+        ("bij,bij->b", ["b", "4", "5"], ["b", "4", "5"]),
+        ("bi,bj->bij", ["b", "4", ""], ["b", "5", ""]),
+        ("ibj,bjk->ibk", ["4", "b", "5"], ["b", "5", "6"]),
+    ] {
+        let given = |dims: [&'static str; 3]| dims.into_iter().filter(|d| !d.is_empty()).collect::<Vec<_>>();
+        assert!(!einsum(equation, &given(x), &given(y)).0, "{equation}");
+    }
+}
+
+#[test]
 fn a_slice_before_the_end_of_a_window_result_needs_no_clamp() {
     // Every second element, then all but the last: a run has at least one before that.
     let nodes = [
