@@ -97,8 +97,8 @@ impl<T: Packed> Kernel for Pair<T> {
         macro_rules! each {
             (|$x:ident, $y:ident| $e:expr) => {{
                 let (whole, mut i) = (n - n % BLOCK, 0);
-                // SAFETY: `binary` was promised the memory, of which i + n ≤ self.n elements are used; where an operand is one value, it is
-                // repeated for a block.
+                // One value is read where it is repeated, for a block.
+                // SAFETY: `binary` was promised the memory, of which i + n ≤ self.n elements are used.
                 unsafe {
                     while i < whole {
                         let (a, b, out) = (a.add(i * a_step), b.add(i * b_step), out.add(i));
@@ -181,5 +181,49 @@ impl<T: Packed> Kernel for Pow<T> {
             }
             i += n;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With operands of one value on either side and on both, of whole blocks, single vectors and parts of one.
+    fn check<T: Packed>(dtype: DType, number: fn(f32) -> T) {
+        let a: Vec<T> = (0..200).map(|i| number((i as f32 * 0.7).sin() + 1.5)).collect();
+        let b: Vec<T> = (0..200).map(|i| number((i as f32 * 1.3).cos() - 1.5)).collect();
+        let ops: [(Binary, fn(f32, f32) -> f32); 6] = [
+            (Binary::Add, |x, y| x + y),
+            (Binary::Sub, |x, y| x - y),
+            (Binary::Mul, |x, y| x * y),
+            (Binary::Div, |x, y| x / y),
+            (Binary::Max, f32::max),
+            (Binary::Min, f32::min),
+        ];
+        let steps = [(1, 1), (0, 1), (1, 0), (0, 0)];
+        for ((op, f), (a_step, b_step), isa) in ops
+            .into_iter()
+            .flat_map(|op| steps.map(|steps| (op, steps)))
+            .flat_map(|(op, steps)| Isa::available().into_iter().map(move |isa| (op, steps, isa)))
+        {
+            let source = |v: &[T], step| Source { ptr: v.as_ptr().cast(), step };
+            for n in [1, 16, 47, 64, 96, 150, 200] {
+                let mut out = vec![T::zero(); n];
+                let (x, y) = (source(&a, a_step), source(&b, b_step));
+                // SAFETY: operands have 200 elements, and there is room for the results.
+                unsafe { binary(isa, op, dtype, x, y, out.as_mut_ptr().cast(), n) };
+                for (i, got) in out.iter().enumerate() {
+                    let wanted = number(f(a[i * a_step].widen(), b[i * b_step].widen()));
+                    assert_eq!(got.widen(), wanted.widen(), "{op:?}, element {i} of {n} on {isa}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_are_rounded_once() {
+        check(DType::F32, |x| x);
+        check(DType::F16, half::f16::from_f32);
+        check(DType::BF16, half::bf16::from_f32);
     }
 }
