@@ -323,6 +323,24 @@ fn gathers_of_short_and_repeated_slices() {
     }
 }
 
+/// Slices that are fetched before they are copied: of several lines of the cache, more than are looked up at a time.
+#[test]
+fn gathers_of_long_slices() {
+    let g = &mut Gen::new(9);
+    for (dtype, inner) in [(DType::F32, 17), (DType::F32, 64), (DType::F16, 701), (DType::I64, 9)] {
+        let x = value(g, dtype, &[40, inner]);
+        for n in [1, 33, 600] {
+            let indices = g.indices(&[n], 40);
+            one("long slices", Op::Gather { axis: 0 }, &[x.clone(), indices]);
+        }
+        let x = value(g, dtype, &[5, 9, inner]);
+        let indices = g.indices(&[300], 9);
+        one("long slices of several blocks", Op::Gather { axis: 1 }, &[x.clone(), indices]);
+        let indices = g.indices(&[300, 2], 5);
+        one("long slices by two indices", Op::GatherNd { batch_dims: 0 }, &[x, indices]);
+    }
+}
+
 #[test]
 fn one_hot_codes_along_every_axis() {
     let g = &mut Gen::new(7);

@@ -406,8 +406,12 @@ fn indices_out_of_range_are_errors_that_say_which() {
     let index = |dims: &[usize], v: Vec<i128>| Value::int(DType::I64, dims, v);
     let updates = |dims: &[usize]| Value::float(DType::F32, dims, vec![1.0; dims.iter().product()]);
     let add = ScatterOp::Add;
+    // Long slices are looked up some hundred at a time.
+    let (long, mut last) = (floats(g, &[3, 20]), vec![1; 300]);
+    last[299] = 5;
     let cases = [
         (Op::Gather { axis: 1 }, vec![x.clone(), index(&[2], vec![-4, 4])], "index 4", "axis 1 has 4"),
+        (Op::Gather { axis: 0 }, vec![long, index(&[300], last)], "index 5 (number 299", "axis 0 has 3"),
         (
             Op::GatherElements { axis: 0 },
             vec![x.clone(), index(&[1, 2], vec![0, -4])],

@@ -13,6 +13,12 @@ use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Bound, Layout, collapse};
 use crate::simd::{LANES, Simd};
 
+/// Longer slices, in bytes, are fetched before their turn.
+const LONG: usize = 64;
+
+/// How many long slices are looked up at a time.
+const STARTS: usize = 256;
+
 /// Blocks of a table for which it is worth finding out first what the indices mean.
 const SEVERAL: usize = 4;
 
@@ -182,19 +188,37 @@ impl StepKernel for Slices {
             return unsafe { self.blocks(cx, &indices, &table) };
         }
         let (from, to, misses) = (cx.shared::<u8>(table.at), cx.shared::<u8>(self.out), Misses::none());
+        let (isa, step) = (cx.isa, word as isize);
         cx.parallel(self.worth, self.tasks, &|range, _| {
-            for row in range {
-                // SAFETY: indices and operands are the caller's promise; a place is within the table, rows of
-                // the result are disjoint.
-                unsafe {
-                    match a.place(&indices, row) {
-                        Ok(place) => {
-                            let from = from.get().wrapping_offset(place * word as isize).cast_const();
-                            copy_bytes(from, to.get().wrapping_add(row * bytes), bytes);
+            if bytes <= LONG {
+                for row in range {
+                    // SAFETY: indices and operands are the caller's promise; a place is within the table, rows of
+                    // the result are disjoint.
+                    unsafe {
+                        match a.place(&indices, row) {
+                            Ok(place) => {
+                                let from = from.get().wrapping_offset(place * step).cast_const();
+                                copy_bytes(from, to.get().wrapping_add(row * bytes), bytes);
+                            }
+                            Err(miss) => return misses.note(miss),
                         }
+                    }
+                }
+                return;
+            }
+            for first in range.clone().step_by(STARTS) {
+                let mut starts = [0; STARTS];
+                let starts = &mut starts[..STARTS.min(range.end - first)];
+                for (i, start) in starts.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    match unsafe { a.place(&indices, first + i) } {
+                        Ok(place) => *start = place * step,
                         Err(miss) => return misses.note(miss),
                     }
                 }
+                let to = to.get().wrapping_add(first * bytes);
+                // SAFETY: as above.
+                unsafe { copy_long(isa, from.get().cast_const(), starts, to, bytes) };
             }
         });
         // SAFETY: as above.
@@ -282,7 +306,7 @@ pub(super) unsafe fn line(
                 std::ptr::copy_nonoverlapping(first, to, places.len() * bytes);
             }
             Some(2) if bytes == stride as usize => twice(isa, from, places, row % 2, to, bytes),
-            _ => pick(from, stride, places, to, bytes),
+            _ => pick(isa, from, stride, places, to, bytes),
         }
     }
 }
@@ -305,7 +329,7 @@ unsafe fn twice(isa: Isa, from: *const u8, places: &[u32], skip: usize, to: *mut
     let (pairs, last) = rest.split_at(rest.len() / 2 * 2);
     // SAFETY: the caller's promise; the pairs begin with the first copy of a neighbour.
     unsafe {
-        pick(from, stride, lead, to, bytes);
+        pick(isa, from, stride, lead, to, bytes);
         if let Some(&first) = pairs.first() {
             let start = from.wrapping_offset(first as isize * stride);
             let to = to.wrapping_add(lead.len() * bytes);
@@ -314,10 +338,10 @@ unsafe fn twice(isa: Isa, from: *const u8, places: &[u32], skip: usize, to: *mut
                 1 => isa.run(Doubled { from: start, to, n }),
                 2 => isa.run(Doubled { from: start.cast::<u16>(), to: to.cast(), n }),
                 4 => isa.run(Doubled { from: start.cast::<u32>(), to: to.cast(), n }),
-                _ => pick(from, stride, pairs, to, bytes),
+                _ => pick(isa, from, stride, pairs, to, bytes),
             }
         }
-        pick(from, stride, last, to.wrapping_add((lead.len() + pairs.len()) * bytes), bytes);
+        pick(isa, from, stride, last, to.wrapping_add((lead.len() + pairs.len()) * bytes), bytes);
     }
 }
 
@@ -407,42 +431,99 @@ pub(super) unsafe fn double_rows(
     }
 }
 
+/// [`pick`]s slices of one value each, which need not be aligned.
+///
+/// # Safety
+/// As [`pick`], for slices of one `T`.
+#[inline(always)]
+pub(super) unsafe fn pick_each<T: Copy>(from: *const u8, stride: isize, places: &[u32], to: *mut u8) {
+    for (i, &place) in places.iter().enumerate() {
+        let from = from.wrapping_offset(place as isize * stride).cast::<T>();
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<T>().add(i).write_unaligned(from.read_unaligned()) };
+    }
+}
+
 /// Copies the slices at `places`, which are `stride` bytes apart, one behind the other.
 ///
 /// # Safety
 /// All slices must be readable, `to` writable for them, and apart from them.
-pub(super) unsafe fn pick(from: *const u8, stride: isize, places: &[u32], to: *mut u8, bytes: usize) {
-    /// Slices of one value each, which need not be aligned.
-    ///
-    /// # Safety
-    /// As [`pick`], for slices of one `T`.
-    #[inline(always)]
-    unsafe fn each<T: Copy>(from: *const u8, stride: isize, places: &[u32], to: *mut u8) {
-        for (i, &place) in places.iter().enumerate() {
-            let from = from.wrapping_offset(place as isize * stride).cast::<T>();
-            // SAFETY: the caller's promise.
-            unsafe { to.cast::<T>().add(i).write_unaligned(from.read_unaligned()) };
-        }
-    }
+pub(super) unsafe fn pick(
+    isa: Isa,
+    from: *const u8,
+    stride: isize,
+    places: &[u32],
+    to: *mut u8,
+    bytes: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         match (bytes, stride) {
             // The stride is a scale of the address.
-            (2, 2) => each::<u16>(from, 2, places, to),
-            (4, 4) => each::<u32>(from, 4, places, to),
-            (8, 8) => each::<u64>(from, 8, places, to),
-            (1, _) => each::<u8>(from, stride, places, to),
-            (2, _) => each::<u16>(from, stride, places, to),
-            (4, _) => each::<u32>(from, stride, places, to),
-            (8, _) => each::<u64>(from, stride, places, to),
-            (16, _) => each::<[u64; 2]>(from, stride, places, to),
-            (32, _) => each::<[u64; 4]>(from, stride, places, to),
-            (64, _) => each::<[u64; 8]>(from, stride, places, to),
+            (2, 2) => pick_each::<u16>(from, 2, places, to),
+            (4, 4) => pick_each::<u32>(from, 4, places, to),
+            (8, 8) => pick_each::<u64>(from, 8, places, to),
+            (1, _) => pick_each::<u8>(from, stride, places, to),
+            (2, _) => pick_each::<u16>(from, stride, places, to),
+            (4, _) => pick_each::<u32>(from, stride, places, to),
+            (8, _) => pick_each::<u64>(from, stride, places, to),
+            (16, _) => pick_each::<[u64; 2]>(from, stride, places, to),
+            (32, _) => pick_each::<[u64; 4]>(from, stride, places, to),
+            (64, _) => pick_each::<[u64; 8]>(from, stride, places, to),
             _ => {
-                for (i, &place) in places.iter().enumerate() {
-                    let from = from.wrapping_offset(place as isize * stride);
-                    std::ptr::copy_nonoverlapping(from, to.wrapping_add(i * bytes), bytes);
+                for (chunk, places) in places.chunks(STARTS).enumerate() {
+                    let mut starts = [0; STARTS];
+                    for (start, &place) in starts.iter_mut().zip(places) {
+                        *start = place as isize * stride;
+                    }
+                    let to = to.wrapping_add(chunk * STARTS * bytes);
+                    copy_long(isa, from, &starts[..places.len()], to, bytes);
                 }
+            }
+        }
+    }
+}
+
+/// Copies the slices of `bytes` that begin at `starts`, one behind the other.
+///
+/// # Safety
+/// As [`pick`].
+unsafe fn copy_long(isa: Isa, from: *const u8, starts: &[isize], to: *mut u8, bytes: usize) {
+    isa.run(Long { from, starts, to, bytes });
+}
+
+/// Slices that lie apart in memory. No stride leads from one to the next, so that the processor does not fetch them by itself: their first
+/// lines are fetched while slices before them are copied.
+struct Long<'a> {
+    from: *const u8,
+    starts: &'a [isize],
+    to: *mut u8,
+    bytes: usize,
+}
+
+impl Long<'_> {
+    /// Bytes that are fetched before they are copied.
+    const AHEAD: usize = 2048;
+    /// The most lines of 64 bytes of one slice; the processor finds the others by those.
+    const LINES: usize = 8;
+}
+
+impl Kernel for Long<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Long { from, starts, to, bytes } = self;
+        let (ahead, lines) = ((Self::AHEAD / bytes.max(1)).max(1), bytes.div_ceil(64).min(Self::LINES));
+        for (i, &start) in starts.iter().enumerate() {
+            if let Some(&next) = starts.get(i + ahead) {
+                for line in 0..lines {
+                    s.prefetch_l1(from.wrapping_offset(next).wrapping_add(line * 64).cast());
+                }
+            }
+            // SAFETY: `copy_long` was promised the slices, and room for them.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.wrapping_offset(start), to.wrapping_add(i * bytes), bytes);
             }
         }
     }
@@ -490,7 +571,7 @@ mod tests {
                     // SAFETY: the table holds all places, and there is room.
                     unsafe {
                         twice(isa, table.as_ptr(), &places, skip, got.as_mut_ptr(), bytes);
-                        pick(table.as_ptr(), bytes as isize, &places, want.as_mut_ptr(), bytes);
+                        pick(isa, table.as_ptr(), bytes as isize, &places, want.as_mut_ptr(), bytes);
                     }
                     assert_eq!(got, want, "{isa} {bytes} {n} {skip}");
                 }

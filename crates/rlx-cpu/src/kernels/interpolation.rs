@@ -8,7 +8,7 @@ use std::ops::Range;
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Node, NodeId, Op, Result};
 
-use super::gather::{pick, resolve};
+use super::gather::{pick_each, resolve};
 use super::indices::{self, Indices};
 use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::isa::Kernel;
@@ -241,7 +241,7 @@ impl Slices<'_> {
     /// The line of the table must be readable, that of the result writable, and the scratch have room for two lines of the result.
     #[inline(always)]
     unsafe fn line<S: Simd>(&self, s: S, x: *const f32, out: *mut f32) {
-        let (count, size) = (self.plan.count, size_of::<f32>());
+        let count = self.plan.count;
         let (a, b) = (self.scratch, self.scratch.wrapping_add(count));
         // SAFETY: the caller's promise; pairs are within the table.
         unsafe {
@@ -260,7 +260,7 @@ impl Slices<'_> {
             for ((list, every), to) in self.places.iter().zip(self.every).zip([a, b]) {
                 match every {
                     Some(step) => copy_every(s, x.wrapping_add(list[0] as usize), step, to, count),
-                    None => pick(x.cast(), size as isize, list, to.cast(), size),
+                    None => pick_each::<f32>(x.cast(), size_of::<f32>() as isize, list, to.cast()),
                 }
             }
             for at in (0..count).step_by(LANES) {
