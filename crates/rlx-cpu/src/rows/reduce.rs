@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, before_line};
 
 /// How a row becomes one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,29 +163,38 @@ impl Kernel for Extremes {
         let Extremes { p, n } = self;
         let mut low = [s.splat(f32::INFINITY); CHAINS];
         let mut high = [s.splat(f32::NEG_INFINITY); CHAINS];
-        let mut i = 0;
-        // The raw operation passes a NaN over: there is one in `high` then.
+        let (mut i, lead) = (0, before_line(p, n));
         // SAFETY: `extremes` was promised the row; i + lanes ≤ n.
         unsafe {
-            while i + CHAINS * LANES <= n {
+            while i < n {
+                let whole = i >= lead && i + CHAINS * LANES <= n;
+                if !whole {
+                    let lanes = if i < lead { lead } else { (n - i).min(LANES) };
+                    let x = s.load_upto(p.add(i), lanes);
+                    if s.mask_bits(s.is_nan(fill(s, x, lanes, 0.0))) != 0 {
+                        return [f32::NAN; 2];
+                    }
+                    low[0] = s.min_raw(fill(s, x, lanes, f32::INFINITY), low[0]);
+                    high[0] = s.max_raw(fill(s, x, lanes, f32::NEG_INFINITY), high[0]);
+                    i += lanes;
+                    continue;
+                }
+                let mut nan = false;
                 for v in 0..CHAINS {
                     let x = s.load(p.add(i + v * LANES));
                     low[v] = s.min_raw(x, low[v]);
-                    high[v] = s.max(x, high[v]);
+                    high[v] = s.max_raw(x, high[v]);
+                    nan |= s.mask_bits(s.is_nan(x)) != 0;
+                }
+                if nan {
+                    return [f32::NAN; 2];
                 }
                 i += CHAINS * LANES;
             }
-            while i < n {
-                let lanes = (n - i).min(LANES);
-                let x = s.load_upto(p.add(i), lanes);
-                low[0] = s.min_raw(fill(s, x, lanes, f32::INFINITY), low[0]);
-                high[0] = s.max(fill(s, x, lanes, f32::NEG_INFINITY), high[0]);
-                i += lanes;
-            }
         }
         let low = s.min_raw(s.min_raw(low[0], low[2]), s.min_raw(low[1], low[3]));
-        let high = s.reduce_max(s.max(s.max(high[0], high[2]), s.max(high[1], high[3])));
-        [if high.is_nan() { high } else { s.reduce_min(low) }, high]
+        let high = s.max_raw(s.max_raw(high[0], high[2]), s.max_raw(high[1], high[3]));
+        [s.reduce_min(low), s.reduce_max(high)]
     }
 }
 

@@ -31,6 +31,12 @@ use rlx_math::Lanes;
 /// Logical lanes of a vector, on every instruction set.
 pub const LANES: usize = 16;
 
+/// How many of `n` elements are before the first line of the cache that begins with one, 15 at most: a vector across two lines takes two accesses.
+pub(crate) fn before_line(p: *const f32, n: usize) -> usize {
+    let lead = p.align_offset(64);
+    if lead < LANES { lead.min(n) } else { 0 }
+}
+
 /// A computation written once for every instruction set.
 ///
 /// `run` and everything generic it calls must be `#[inline(always)]`, and must not pass closures:
