@@ -23,7 +23,7 @@ use crate::simd::{LANES, Simd};
 const BLOCK: usize = 1024;
 
 /// Elements of each of the neighbouring lines that are joined in one pass over the results so far.
-const ROWS: usize = 4;
+const ROWS: usize = 8;
 
 /// Elements of each contiguous line that are transposed at a time: two copies of those of [`LANES`] lines stay in the first cache.
 const STAGED: usize = 64;
@@ -188,6 +188,59 @@ impl<T: Number> Together<T> {
         }
     }
 
+    /// Elements `first` to `first + ROWS` of lines that are neighbours.
+    ///
+    /// # Safety
+    /// As [`Together::from`] and [`Together::to`], of all these elements.
+    #[inline(always)]
+    unsafe fn join_rows<J: Join<T>, const EXCLUSIVE: bool>(&self, so_far: &mut [T::Wide], first: usize) {
+        let whole = so_far.len() - so_far.len() % LANES;
+        let (vectors, rest) = so_far.split_at_mut(whole);
+        for (block, so_far) in vectors.chunks_exact_mut(LANES).enumerate() {
+            // SAFETY: the caller's promise; there are so many lines.
+            unsafe { self.join_block::<J, LANES, EXCLUSIVE>(so_far, first, block * LANES) };
+        }
+        for (j, so_far) in rest.iter_mut().enumerate() {
+            // SAFETY: as above.
+            unsafe { self.join_block::<J, 1, EXCLUSIVE>(std::slice::from_mut(so_far), first, whole + j) };
+        }
+    }
+
+    /// [`join_rows`](Together::join_rows) of `N` lines from `line` on. What is read is read before anything is written: a
+    /// processor that compares the low bits of addresses alone makes a row wait for a write to the row before, where rows are a multiple
+    /// of 4 KiB apart.
+    ///
+    /// # Safety
+    /// As [`Together::join_rows`]; there must be so many lines.
+    #[inline(always)]
+    unsafe fn join_block<J: Join<T>, const N: usize, const EXCLUSIVE: bool>(
+        &self,
+        so_far: &mut [T::Wide],
+        first: usize,
+        line: usize,
+    ) {
+        let mut x = [[T::narrow(J::FIRST); N]; ROWS];
+        for (r, x) in x.iter_mut().enumerate() {
+            let from = self.from.wrapping_offset((first + r) as isize * self.from_step).wrapping_add(line);
+            // SAFETY: the caller's promise.
+            *x = unsafe { from.cast::<[T; N]>().read() };
+        }
+        // A copy, which stays in registers: results are written between.
+        let mut joined = [J::FIRST; N];
+        joined.copy_from_slice(so_far);
+        for (r, x) in x.iter_mut().enumerate() {
+            for (x, so_far) in x.iter_mut().zip(&mut joined) {
+                let next = J::join(*so_far, x.widen());
+                *x = T::narrow(if EXCLUSIVE { *so_far } else { next });
+                *so_far = next;
+            }
+            let to = self.to.wrapping_offset((first + r) as isize * self.to_step).wrapping_add(line);
+            // SAFETY: the caller's promise.
+            unsafe { to.cast::<[T; N]>().write(*x) };
+        }
+        so_far.copy_from_slice(&joined);
+    }
+
     /// The running results of [`AT_ONCE`] lines or fewer, element by element, so that no line waits for itself.
     ///
     /// # Safety
@@ -233,12 +286,10 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
         unsafe {
             let whole = lines.size - lines.size % ROWS;
             for i in (0..whole).step_by(ROWS) {
-                let from = [lines.from(i), lines.from(i + 1), lines.from(i + 2), lines.from(i + 3)];
-                let (a, b, c, d) = (lines.to(i), lines.to(i + 1), lines.to(i + 2), lines.to(i + 3));
                 if self.exclusive {
-                    join_rows::<T, J, true>(so_far, from, a, b, c, d);
+                    lines.join_rows::<J, true>(so_far, i);
                 } else {
-                    join_rows::<T, J, false>(so_far, from, a, b, c, d);
+                    lines.join_rows::<J, false>(so_far, i);
                 }
             }
             for i in whole..lines.size {
@@ -249,35 +300,6 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
                 }
             }
         }
-    }
-}
-
-/// One element of `so_far.len()` lines after the other, for [`ROWS`] elements. Each row of results is an argument, so that the
-/// compiler knows that they are apart.
-#[inline(always)]
-fn join_rows<T: Number, J: Join<T>, const EXCLUSIVE: bool>(
-    so_far: &mut [T::Wide],
-    from: [&[T]; ROWS],
-    a: &mut [T],
-    b: &mut [T],
-    c: &mut [T],
-    d: &mut [T],
-) {
-    let n = so_far.len();
-    let from = [&from[0][..n], &from[1][..n], &from[2][..n], &from[3][..n]];
-    let (a, b, c, d) = (&mut a[..n], &mut b[..n], &mut c[..n], &mut d[..n]);
-    for j in 0..n {
-        let before = so_far[j];
-        let first = J::join(before, from[0][j].widen());
-        let second = J::join(first, from[1][j].widen());
-        let third = J::join(second, from[2][j].widen());
-        let fourth = J::join(third, from[3][j].widen());
-        let out = if EXCLUSIVE { [before, first, second, third] } else { [first, second, third, fourth] };
-        a[j] = T::narrow(out[0]);
-        b[j] = T::narrow(out[1]);
-        c[j] = T::narrow(out[2]);
-        d[j] = T::narrow(out[3]);
-        so_far[j] = fourth;
     }
 }
 
