@@ -31,7 +31,7 @@ impl Elementwise {
         let rank = space.rank();
         self.inner = space.dims().last().copied().unwrap_or(1);
         self.rows = if elements == 0 { 0 } else { elements / self.inner };
-        if let Some(joined) = self.rows_of_a_tile() {
+        if let Some(joined) = self.rows_of_a_tile(elements) {
             return self.join_rows(joined);
         }
         let outer_stride = |l: &Layout| if rank < 2 { 0 } else { l.strides()[rank - 2] };
@@ -105,27 +105,34 @@ impl Elementwise {
             && outputs.iter().all(dense);
         let own = if slotless { 0 } else { self.program.slots };
         let slots = own + inputs.iter().filter(|l| !dense(l) && !one(l)).count();
+        (self.most_elements(slots, elements).min(length) / 16 * 16).max(TILE)
+    }
+
+    /// Elements of a tile at most, of `elements` in all, if it has so many slots.
+    fn most_elements(&self, slots: usize, elements: usize) -> usize {
         let bytes = SLOTS_BYTES.checked_div(slots).unwrap_or(LONG_TILE);
-        let most = bytes / self.program.widest;
         // Enough tiles are left to share.
-        (most.min(elements / TILES).min(length) / 16 * 16).max(TILE)
+        (bytes / self.program.widest).min(elements / TILES).max(TILE)
     }
 
     /// How many of the innermost rows are a tile, where they are short, an operand is the same in each of them, and all others go on from
     /// one to the next.
-    fn rows_of_a_tile(&self) -> Option<usize> {
+    fn rows_of_a_tile(&self, elements: usize) -> Option<usize> {
         let [.., rows, inner] = *self.layouts.first()?.dims() else { return None };
         let repeated = |l: &Layout| l.strides().ends_with(&[0, 1]);
         let goes_on = |l: &Layout| l.strides().ends_with(&[inner as isize, 1]);
         let (outputs, inputs) = self.layouts.split_at(self.outputs.len());
+        let own = if self.program.instrs.len() == 1 { 0 } else { self.program.slots };
+        let slots = own + inputs.iter().filter(|l| repeated(l)).count();
+        let most = self.most_elements(slots, elements);
         let joins = self.rows > 0
             && rows * inner >= LONG_ROW
-            && inner <= TILE / 2
+            && inner <= most / 2
             && outputs.iter().all(goes_on)
             && inputs.iter().any(repeated)
             && inputs.iter().all(|l| repeated(l) || goes_on(l) || l.strides().ends_with(&[0, 0]));
         // Tiles of about the same size.
-        joins.then(|| rows.div_ceil(rows.div_ceil(TILE / inner)))
+        joins.then(|| rows.div_ceil(rows.div_ceil(most / inner)))
     }
 
     /// Makes the innermost rows one, `joined` of which are a tile.
