@@ -3,8 +3,9 @@
 //! Matches: ops on f32 that the [`PrecisionPolicy`](crate::PrecisionPolicy) names, where the device has a kernel for the shorter type.
 //! Makes: casts in front of them and behind them; neighbours that both run short keep their values short, and
 //! movement follows what it moves: of each value that was made long again, the short one is remembered, however many reshapes,
-//! slices and concatenations are between it and what reads it. Inputs, outputs and parameters keep the types they are declared with: casts
-//! of parameters are part of the init program. What does not survive in the type stays f32 (`range.rs`); masks beyond its
+//! slices and concatenations are between it and what reads it. Inputs, outputs and parameters keep the types they are declared with, and so does
+//! what is computed from parameters alone, once: weights into which a batch norm is folded are rounded once, behind that. Casts of them are part of the
+//! init program. What does not survive in the type stays f32 (`range.rs`); masks beyond its
 //! range become its largest numbers. The mixed policies leave f32 what the device would not do faster
 //! ([`Target::gain`](crate::Target::gain)). Legal because the caller asked for that precision.
 //!
@@ -36,11 +37,13 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         return Ok(graph.clone());
     }
     let long = range::long_nodes(graph, context.options, &|op| policy.dtype(op));
+    let fixed = facts::fixed_nodes(graph);
     let mut s = Simplifier::new(graph, context);
     let mut shorts = Shorts::with_capacity(graph.len());
     for node in graph.nodes() {
         s.begin(node);
-        let shortens = node.shape.dtype() == DType::F32 && !long[node.id.index()];
+        let at = node.id.index();
+        let shortens = node.shape.dtype() == DType::F32 && !long[at] && !fixed[at];
         if let Some(result) = result_of_short(node, &shorts, &mut s)? {
             let long =
                 if s.dtype(result) == node.shape.dtype() { result } else { made_long(result, &mut s)? };

@@ -363,3 +363,29 @@ fn what_is_cut_out_of_a_short_value_stays_short() {
         }
     }
 }
+
+#[test]
+fn what_is_computed_once_is_rounded_once() {
+    // Weights with a batch norm's factor: f32 up to the product that reads them.
+    let before = short(
+        "x: [2, 4] f32
+        w: param [4, 3] f32
+        variance: param [3] f32
+        root = Activation.Rsqrt(variance)
+        weights = Binary.Mul(w, root)
+        y = MatMul(x, weights)
+        return y",
+    );
+    for precision in [Precision::F16, Precision::BF16] {
+        let options = CompileOptions::default().precision(precision);
+        let after = apply_with(apply_precision::run, &before, &options);
+        for node in after.nodes() {
+            let once = matches!(node.op.kind(), OpKind::Binary | OpKind::Activation);
+            assert!(!once || node.shape.dtype() == DType::F32, "{after}");
+        }
+        let product = after.nodes().iter().find(|n| n.op.kind() == OpKind::MatMul).unwrap();
+        assert_eq!(product.shape.dtype(), precision.dtype(), "{after}");
+        // The input, the weights and the result.
+        assert_eq!(count(&after, OpKind::Cast), 3, "{after}");
+    }
+}
