@@ -207,18 +207,17 @@ impl StepKernel for Slices {
                 return;
             }
             for first in range.clone().step_by(STARTS) {
-                let mut starts = [0; STARTS];
-                let starts = &mut starts[..STARTS.min(range.end - first)];
-                for (i, start) in starts.iter_mut().enumerate() {
+                let mut places = [0i64; STARTS];
+                let places = &mut places[..STARTS.min(range.end - first)];
+                for (i, found) in places.iter_mut().enumerate() {
                     // SAFETY: as above.
                     match unsafe { a.place(&indices, first + i) } {
-                        Ok(place) => *start = place * step,
+                        Ok(place) => *found = place as i64,
                         Err(miss) => return misses.note(miss),
                     }
                 }
-                let to = to.get().wrapping_add(first * bytes);
-                // SAFETY: as above.
-                unsafe { copy_long(isa, from.get().cast_const(), starts, to, bytes) };
+                let (from, to) = (from.get().cast_const(), to.get().wrapping_add(first * bytes));
+                isa.run(Long { from, stride: step, places, to, bytes });
             }
         });
         // SAFETY: as above.
@@ -470,61 +469,46 @@ pub(super) unsafe fn pick(
             (16, _) => pick_each::<[u64; 2]>(from, stride, places, to),
             (32, _) => pick_each::<[u64; 4]>(from, stride, places, to),
             (64, _) => pick_each::<[u64; 8]>(from, stride, places, to),
-            _ => {
-                for (chunk, places) in places.chunks(STARTS).enumerate() {
-                    let mut starts = [0; STARTS];
-                    for (start, &place) in starts.iter_mut().zip(places) {
-                        *start = place as isize * stride;
-                    }
-                    let to = to.wrapping_add(chunk * STARTS * bytes);
-                    copy_long(isa, from, &starts[..places.len()], to, bytes);
-                }
-            }
+            _ => isa.run(Long { from, stride, places, to, bytes }),
         }
     }
 }
 
-/// Copies the slices of `bytes` that begin at `starts`, one behind the other.
-///
-/// # Safety
-/// As [`pick`].
-unsafe fn copy_long(isa: Isa, from: *const u8, starts: &[isize], to: *mut u8, bytes: usize) {
-    isa.run(Long { from, starts, to, bytes });
-}
-
 /// Slices that lie apart in memory. No stride leads from one to the next, so that the processor does not fetch them by itself: their first
 /// lines are fetched while slices before them are copied.
-struct Long<'a> {
+struct Long<'a, P> {
     from: *const u8,
-    starts: &'a [isize],
+    /// Bytes from one place to the next.
+    stride: isize,
+    places: &'a [P],
     to: *mut u8,
     bytes: usize,
 }
 
-impl Long<'_> {
+impl<P> Long<'_, P> {
     /// Bytes that are fetched before they are copied.
     const AHEAD: usize = 2048;
     /// The most lines of 64 bytes of one slice; the processor finds the others by those.
     const LINES: usize = 8;
 }
 
-impl Kernel for Long<'_> {
+impl<P: Copy + Into<i64>> Kernel for Long<'_, P> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Long { from, starts, to, bytes } = self;
+        let Long { from, stride, places, to, bytes } = self;
         let (ahead, lines) = ((Self::AHEAD / bytes.max(1)).max(1), bytes.div_ceil(64).min(Self::LINES));
-        for (i, &start) in starts.iter().enumerate() {
-            if let Some(&next) = starts.get(i + ahead) {
+        for (i, &place) in places.iter().enumerate() {
+            if let Some(&next) = places.get(i + ahead) {
+                let next = from.wrapping_offset(next.into() as isize * stride);
                 for line in 0..lines {
-                    s.prefetch_l1(from.wrapping_offset(next).wrapping_add(line * 64).cast());
+                    s.prefetch_l1(next.wrapping_add(line * 64).cast());
                 }
             }
-            // SAFETY: `copy_long` was promised the slices, and room for them.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.wrapping_offset(start), to.wrapping_add(i * bytes), bytes);
-            }
+            let from = from.wrapping_offset(place.into() as isize * stride);
+            // SAFETY: who runs this was promised the slices, and room for them.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(i * bytes), bytes) };
         }
     }
 }
