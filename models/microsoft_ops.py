@@ -508,6 +508,12 @@ def one_buffer(name, length, used, mask=None, added=None, other=None, op="Attent
     operands += [] if other is None else [i32(other.shape[1]), other]
     case(name, op, operands, at | SHARED, ["y", "present"], (0, 4, 6, 8), by_plain_attention(at))
 
+# Rows quantised to 8 bits beside weights in blocks
+
+nbits("matmul_4bits_int8", 50, 96, 32, 4, "packed", batch=(2, 3), accuracy_level=4)
+nbits("matmul_4bits_int8_short", 7, 40, 16, 4, bias=True, batch=(9,), accuracy_level=4)
+nbits("matmul_8bits_int8", 8, 64, 16, 8, accuracy_level=4)
+
 
 one_buffer("attention_buffer", 1, 5)
 one_buffer("attention_buffer_empty", 3, 0, unidirectional=1)

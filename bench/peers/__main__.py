@@ -5,7 +5,7 @@
     python bench/peers @bench/models.txt --threads 1,2 --markdown target/models.md --chart target/models.svg
 
 It needs Python 3.10 with pip, and Rust: the peers are installed and built into target/peers. A model is a name from models/cases.json or
-nets.py, an op by its sizes (gemm_128x384x1536, conv_64x56x56_128_k3x3_s2) or a file; `+qdq`, `+qop`, `+int8`, `+w4` or `+w8` behind it
+nets.py, an op by its sizes (gemm_128x384x1536, conv_64x56x56_128_k3x3_s2) or a file; `+qdq`, `+qop`, `+int8`, `+w4`, `+w8`, `+w4a8` or `+w8a8` behind it
 quantises it first, `:NAME=N,...` are the sizes of its dynamic dimensions, and `@FILE` stands for the models listed there, one to a line.
 
 Each peer is a process that has the model loaded. They take turns, round by round, and the first round's first becomes the next one's last,

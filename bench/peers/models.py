@@ -1,6 +1,6 @@
 """The models that are timed: by name from `models/cases.json`, whose weights are made on the spot, or from `nets.py`, or files of ONNX.
 
-`NAME_OR_FILE[+FORMAT][:DIM=N,...]`: `+qdq`, `+qop`, `+int8`, `+w4` or `+w8` quantises it (`quantised.py`), and sizes are given to its
+`NAME_OR_FILE[+FORMAT][:DIM=N,...]`: `+qdq`, `+qop`, `+int8`, `+w4`, `+w8`, `+w4a8` or `+w8a8` quantises it (`quantised.py`), and sizes are given to its
 dynamic dimensions. Inputs are made here, so that all peers get the same.
 """
 

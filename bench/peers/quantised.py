@@ -2,7 +2,8 @@
 
 `NAME+qdq` and `NAME+qop` are quantised statically (unsigned activations, signed weights for each channel), calibrated on
 one input of random numbers, which is right for timing and says nothing about accuracy; `NAME+int8` dynamically. `NAME+w4` and
-`NAME+w8` have weights of 4 and 8 bits in blocks of 32 (`MatMulNBits`) beside activations in f32.
+`NAME+w8` have weights of 4 and 8 bits in blocks of 32 (`MatMulNBits`) beside activations in f32, `NAME+w4a8` and `NAME+w8a8` beside
+activations that the model allows to be quantised to 8 bits (`accuracy_level = 4`).
 """
 
 import logging
@@ -16,8 +17,9 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 STATIC = {"qdq": QuantFormat.QDQ, "qop": QuantFormat.QOperator}
-WEIGHT_BITS = {"w4": 4, "w8": 8}
-FORMATS = (*STATIC, "int8", *WEIGHT_BITS)
+# Bits of a weight, and the level of accuracy that matmuls need (0: none is given, 4: activations of 8 bits).
+WEIGHTS = {"w4": (4, 0), "w8": (8, 0), "w4a8": (4, 4), "w8a8": (8, 4)}
+FORMATS = (*STATIC, "int8", *WEIGHTS)
 
 
 class Once(CalibrationDataReader):
@@ -41,8 +43,8 @@ def quantised(model, how, feeds, folder):
     try:
         if how == "int8":
             quantize_dynamic(whole, made, per_channel=True, weight_type=QuantType.QInt8)
-        elif how in WEIGHT_BITS:
-            quantise_weights(whole, made, WEIGHT_BITS[how])
+        elif how in WEIGHTS:
+            quantise_weights(whole, made, *WEIGHTS[how])
         else:
             quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
             quantize_static(
@@ -55,11 +57,11 @@ def quantised(model, how, feeds, folder):
     return made
 
 
-def quantise_weights(model, made, bits):
-    """`model` with the weights of its matmuls in blocks of `bits` bits."""
+def quantise_weights(model, made, bits, accuracy):
+    """`model` with the weights of its matmuls in blocks of `bits` bits, and this level of accuracy."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer, logger
 
     logger.setLevel(logging.WARNING)  # else a line for each node
-    quantiser = MatMulNBitsQuantizer(onnx.load(model), bits=bits, block_size=32)
+    quantiser = MatMulNBitsQuantizer(onnx.load(model), bits=bits, block_size=32, accuracy_level=accuracy or None)
     quantiser.process()
     quantiser.model.save_model_to_file(str(made), use_external_data_format=False)

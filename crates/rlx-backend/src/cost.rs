@@ -259,7 +259,7 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
             let m = if shapes[1].rank() > 2 { dim(shapes[0], 2) } else { elements / n };
             WorkKind::MatMul { batch: (elements / (m * n)).max(1.0), m, n, k }
         }
-        Op::MatMulBlocks => {
+        Op::MatMulBlocks | Op::DynamicMatMulBlocks => {
             let n = dim(&results[0], 1);
             WorkKind::MatMul { batch: 1.0, m: elements / n, n, k: dim(shapes[0], 1) }
         }

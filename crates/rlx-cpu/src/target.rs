@@ -241,7 +241,7 @@ impl Target for CpuTarget {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),
             Op::MatMulInteger => integer::pack_format(node, input, graph),
-            Op::MatMulBlocks => matmul_blocks::pack_format(node, input, graph),
+            Op::MatMulBlocks | Op::DynamicMatMulBlocks => matmul_blocks::pack_format(node, input, graph),
             Op::Conv { .. } => conv::pack_format(node, input, graph),
             Op::Recurrent { .. } => recurrent::pack_format(node, input, graph),
             Op::ConvInteger { .. } => conv::integer::pack_format(node, input, graph),

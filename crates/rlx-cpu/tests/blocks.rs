@@ -1,12 +1,12 @@
 //! Matmuls by weights that stay quantised in blocks: the bits of dequantising first, or a few rows in fixed point where bits may change, and the
-//! memory of not dequantising.
+//! memory of not dequantising. Rows that are quantised, too, as the oracle has them.
 
 mod common;
 
 use common::{compile, run};
 use rlx_cpu::CpuBackend;
 use rlx_cpu::isa::Isa;
-use rlx_ir::oracle::{Bindings, evaluate_op};
+use rlx_ir::oracle::{Bindings, evaluate, evaluate_op};
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, DimBinding, Graph, GraphExt, NodeId, Op, Shape, Value};
 use rlx_opt::{CompileOptions, Numerics};
@@ -184,4 +184,73 @@ fn weights_of_four_bits_are_never_floats_in_memory() {
     assert_eq!(largest, elements / 2, "{lir}");
     let all: usize = lir.buffers.iter().map(bytes).sum();
     assert!(all < 2 * elements, "{all} bytes for {elements} weights\n{lir}");
+}
+
+/// Rows quantised to 8 bits by weights `[n, blocks, size]` with what is added behind: zero points are whole numbers, or a half more.
+fn dynamic(
+    g: &mut Gen,
+    dtype: DType,
+    [n, k, size]: [usize; 3],
+    half: f64,
+) -> (impl Fn(usize) -> Graph + use<>, Bindings) {
+    let blocks = k.div_ceil(size);
+    let mut bindings = Bindings::default();
+    let zeros = (0..blocks * n).map(|_| g.size(0..=15) as f64 + half).collect();
+    let scales = (0..blocks * n).map(|_| 0.01 + 0.001 * g.size(0..=20) as f64).collect();
+    bindings.set_param("w", g.value(dtype, &[n, blocks, size], -128.0..255.0));
+    bindings.set_param("scale", Value::float(DType::F32, &[blocks, n], scales).rounded());
+    bindings.set_param("zero", Value::float(DType::F32, &[blocks, n], zeros));
+    bindings.set_param("b", g.value(DType::F32, &[n], -1.0..1.0));
+    let graph = move |rows: usize| {
+        let mut g = Graph::new("dynamic");
+        let x = g.input("x", Shape::new(&[rows, k], DType::F32));
+        let params = Shape::new(&[blocks, n], DType::F32);
+        let w = g.param("w", Shape::new(&[n, blocks, size], dtype));
+        let operands = [x, w, g.param("scale", params.clone()), g.param("zero", params)];
+        let y = g.try_add(Op::DynamicMatMulBlocks, &operands).unwrap();
+        let b = g.param("b", Shape::new(&[n], DType::F32));
+        let y = g.try_add_(y, b).unwrap();
+        g.set_outputs(vec![y]);
+        g
+    };
+    (graph, bindings)
+}
+
+#[test]
+fn quantised_rows_are_the_oracles_and_have_the_same_bits_beside_any_others() {
+    let mut g = Gen::new(9);
+    let types = [DType::U4, DType::I4, DType::U8, DType::I8];
+    // Partial panels and blocks, several parts of the depth; blocks that are too long or too odd for bytes.
+    let sizes = [[50, 300, 32], [97, 128, 64], [20, 1100, 256], [9, 600, 512], [33, 70, 10]];
+    for (i, size) in sizes.into_iter().enumerate() {
+        for (j, dtype) in types.into_iter().enumerate() {
+            let (graph, bindings) = dynamic(&mut g, dtype, size, if (i + j) % 3 == 0 { 0.5 } else { 0.0 });
+            let [n, k, _] = size;
+            let x = g.value(DType::F32, &[70, k], -1.0..1.0);
+            let run_rows = |rows: std::ops::Range<usize>, numerics: Numerics, threads: usize| {
+                let numbers = x.floats().unwrap()[rows.start * k..rows.end * k].to_vec();
+                let mut bindings = bindings.clone();
+                bindings.set_input("x", Value::float(DType::F32, &[rows.len(), k], numbers));
+                let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+                let options = CompileOptions::default().numerics(numerics);
+                let graph = graph(rows.len());
+                let mut exec = compile(&graph, &backend, &options).unwrap();
+                let bits = run(&mut *exec, &bindings, &DimBinding::new()).unwrap().swap_remove(0);
+                (bits, evaluate(&graph, &bindings).unwrap().swap_remove(0))
+            };
+            let (all, oracle) = run_rows(0..70, Numerics::Fast, 1);
+            let numbers = all.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]));
+            let oracle = oracle.floats().unwrap();
+            let most = oracle.iter().fold(0.0, |most: f64, y| most.max(y.abs()));
+            for (at, (y, want)) in numbers.zip(oracle).enumerate() {
+                let error = (f64::from(y) - want).abs();
+                assert!(error <= 4e-6 * most, "{dtype} {size:?} at {at}: {y}, not {want}");
+            }
+            assert_eq!(all, run_rows(0..70, Numerics::Strict, 2).0, "{dtype} {size:?}");
+            for rows in [0..1, 3..5, 64..70] {
+                let (some, _) = run_rows(rows.clone(), Numerics::Fast, 2);
+                assert_eq!(some, all[rows.start * n * 4..rows.end * n * 4], "{dtype} {size:?} {rows:?}");
+            }
+        }
+    }
 }

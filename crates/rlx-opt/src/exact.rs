@@ -39,7 +39,7 @@ fn jumps(node: &Node, graph: &Graph) -> bool {
         Op::Quantize { .. } | Op::Compare(_) | Op::ArgReduce { .. } | Op::TopK { .. } => true,
         Op::NonZero { .. } | Op::NonMaxSuppression { .. } | Op::TreeEnsemble { .. } => true,
         Op::Activation(A::Round | A::Floor | A::Ceil | A::Trunc | A::Sign) => true,
-        Op::Binary(B::Mod | B::Rem) => true,
+        Op::Binary(B::Mod | B::Rem) | Op::DynamicMatMulBlocks => true,
         // The types of eight bits and fewer have steps as integers have.
         Op::Cast { to } => of_float() && (!to.is_float() || to.bits() <= 8),
         // What their bodies do is not looked into.
@@ -65,7 +65,7 @@ fn is_exactly_rounded(node: &Node, graph: &Graph) -> bool {
         Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => {
             !matches!(reduction, ScatterOp::Add | ScatterOp::Mul)
         }
-        Op::MatMul | Op::MatMulBlocks | Op::DotGeneral { .. } => false,
+        Op::MatMul | Op::MatMulBlocks | Op::DynamicMatMulBlocks | Op::DotGeneral { .. } => false,
         Op::GroupedMatMul | Op::SquaredDistances | Op::TreeEnsemble { .. } | Op::Conv { .. } => false,
         Op::ConvTranspose { .. } | Op::Recurrent { .. } | Op::Attention { .. } | Op::Rope { .. } => false,
         Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,

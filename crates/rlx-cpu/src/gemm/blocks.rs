@@ -55,6 +55,16 @@ impl BlockElement {
         depth.div_ceil(self.steps())
     }
 
+    /// What makes four packed bytes unsigned numbers, which are larger by [`raised`](BlockElement::raised).
+    pub(super) const fn flips(self) -> i32 {
+        if self.bits == 8 && self.signed { 0x8080_8080_u32 as i32 } else { 0 }
+    }
+
+    /// By how much a packed number is larger as an unsigned byte.
+    pub(super) const fn raised(self) -> f32 {
+        if self.bits == 8 && self.signed { 128.0 } else { 0.0 }
+    }
+
     /// What is added to a stored number: halves of a byte are packed as unsigned ones.
     pub(super) const fn offset(self) -> f32 {
         if self.bits == 4 && self.signed { 8.0 } else { 0.0 }

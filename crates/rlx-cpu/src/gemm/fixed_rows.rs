@@ -12,43 +12,66 @@
 //! elements, a rounding error of f32 there; a sum by floats loses as much in each of its additions. A row has the same bits beside any other rows, as long as they are few.
 //!
 //! Rows with infinities, NaN or numbers of extreme size are multiplied as floats ([`BlockGemm`]).
+//!
+//! **Rows of 8 bits** ([`Width::Byte`]) are the same with one byte: what [`rlx_ir::Op::DynamicMatMulBlocks`] quantises is the whole number, so nothing but
+//! sums of blocks is rounded, and any number of rows is multiplied so.
 
 use std::ops::Range;
 
 use super::blocks::BlockGemm;
+use super::byte_rows;
 use super::kernel::Part;
-use super::panels::{PANEL, lanes_of, panels};
+use super::panels::{PANEL, VECTORS, lanes_of, panels};
 use super::prefetch::Prefetch;
 use super::tiles::tiles_any;
+use super::whole_numbers::Fix;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-/// Bytes that one whole number is.
+/// What an element of a row becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// A whole number of 24 bits, in three bytes.
+    Digits,
+    /// One of 8 bits, rounded as [`rlx_ir::Op::DynamicMatMulBlocks`] says.
+    Byte,
+}
+
+impl Width {
+    /// Bytes of a whole number.
+    const fn bytes(self) -> usize {
+        match self {
+            Width::Digits => DIGITS,
+            Width::Byte => 1,
+        }
+    }
+}
+
+/// Bytes of a whole number of 24 bits.
 const DIGITS: usize = 3;
-
-/// The largest whole number: three signed bytes hold 2²³ − 2¹⁵ − 2⁷ and a bit more, of which the product by a rounded quotient takes some.
-const LARGEST: f32 = 8_355_000.0;
-
-/// Magnitudes whose quotients are normal numbers.
-const SIZES: Range<f32> = 1e-20..1e20;
 
 /// Elements of a block at most, so that no sum of bytes overflows: 256 · (2⁸·255·128 + 255·128) < 2³¹.
 const LONGEST: usize = 256;
 
-/// Vectors of columns of a tile: those of a panel.
-const VECTORS: usize = PANEL / LANES;
-
 /// Rows of a tile.
 const ROWS: usize = 2;
 
-/// Rows that are multiplied so at most: more pay for floats.
+/// Rows of one byte for which weights are not unpacked first, at most.
+const FEW_ROWS: usize = 4;
+
+/// Rows of 24 bits at most: more pay for floats.
 const MOST_ROWS: usize = 8;
 
-/// A few rows by weights in blocks, and memory for the rows in fixed point.
+/// Rows of a task.
+pub(super) const TASK_ROWS: usize = 64;
+
+/// Rows by weights in blocks, and memory for the rows in fixed point.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedRows {
     /// The matmul.
     pub of: BlockGemm,
+    /// What an element of a row becomes.
+    pub width: Width,
     /// As [`FixedRows::bytes`] of each row.
     pub scratch: *mut u8,
 }
@@ -64,31 +87,31 @@ pub fn fixes_blocks(isa: Isa, size: usize) -> bool {
 }
 
 impl FixedRows {
-    /// Whether so many rows are.
+    /// Whether so many rows are multiplied as 24 bits.
     pub const fn takes(m: usize) -> bool {
         m <= MOST_ROWS
     }
 
     /// Bytes of scratch for `m` rows of `blocks` blocks; `None` if they are too many.
-    pub fn bytes(m: usize, blocks: usize, size: usize) -> Option<usize> {
-        let digits = blocks.checked_mul(size)?.checked_mul(DIGITS)?;
+    pub fn bytes(width: Width, m: usize, blocks: usize, size: usize) -> Option<usize> {
+        let digits = blocks.checked_mul(size)?.checked_mul(width.bytes())?;
         let row = digits.checked_add(blocks.checked_mul(2 * size_of::<f32>())?)?;
         row.checked_next_multiple_of(64)?.checked_mul(m)
     }
 
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.of.depth / self.of.size
     }
 
     /// The digits of a row, the highest of all of its elements first.
-    fn digits(&self, row: usize) -> *mut u8 {
-        let bytes = FixedRows::bytes(1, self.blocks(), self.of.size).unwrap_or(0);
+    pub(super) fn digits(&self, row: usize) -> *mut u8 {
+        let bytes = FixedRows::bytes(self.width, 1, self.blocks(), self.of.size).unwrap_or(0);
         self.scratch.wrapping_add(row * bytes)
     }
 
-    /// The scale of each block of a row, and behind them the sum of each block's whole numbers. The first scale is NaN where the row is none of them.
-    fn scales(&self, row: usize) -> *mut f32 {
-        self.digits(row).wrapping_add(DIGITS * self.of.depth).cast()
+    /// The scale of each block of a row, and behind them the sum of each block's whole numbers. The first scale is NaN where a row is not of 24 bits.
+    pub(super) fn scales(&self, row: usize) -> *mut f32 {
+        self.digits(row).wrapping_add(self.width.bytes() * self.of.depth).cast()
     }
 
     /// Makes whole numbers of some rows.
@@ -99,133 +122,94 @@ impl FixedRows {
         isa.run(Fix { of: self, rows });
     }
 
-    /// Tasks: panels of columns.
+    /// Tasks: panels of columns, each for some rows after the other.
     pub fn tasks(&self) -> usize {
-        panels(self.of.n)
+        panels(self.of.n) * self.stretches()
     }
 
-    /// Computes some panels, when all rows are whole numbers.
+    /// Tasks of a panel.
+    fn stretches(&self) -> usize {
+        self.of.m.div_ceil(TASK_ROWS)
+    }
+
+    /// Does some tasks, when all rows are whole numbers.
     ///
     /// # Safety
     /// As [`BlockGemm::run`].
     pub unsafe fn run(&self, isa: Isa, which: Range<usize>) {
-        isa.run_vnni(RunPanels { of: self, which });
+        isa.run_vnni(RunTasks { of: self, which });
     }
 }
 
-struct Fix<'a> {
-    of: &'a FixedRows,
-    rows: Range<usize>,
-}
-
-impl Kernel for Fix<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let FixedRows { of: BlockGemm { k, size, .. }, .. } = *self.of;
-        let blocks = self.of.blocks();
-        for row in self.rows.clone() {
-            let scales = self.of.scales(row);
-            for block in 0..blocks {
-                let first = block * size;
-                // SAFETY: `FixedRows::fix` was promised the rows and the scratch.
-                unsafe {
-                    let here = size.min(k.saturating_sub(first));
-                    let Some((scale, sum)) = self.block(s, row, first, here) else {
-                        *scales = f32::NAN;
-                        break;
-                    };
-                    *scales.add(block) = scale;
-                    *scales.add(blocks + block) = sum;
-                }
-            }
-        }
-    }
-}
-
-impl Fix<'_> {
-    /// Makes whole numbers of the first `here` elements of a block; the others are 0. Gives their scale and their sum.
-    ///
-    /// # Safety
-    /// As [`FixedRows::fix`]; so many elements must be there.
-    #[inline(always)]
-    unsafe fn block<S: Simd>(&self, s: S, row: usize, first: usize, here: usize) -> Option<(f32, f32)> {
-        let FixedRows { of: BlockGemm { rows, size, depth, .. }, .. } = *self.of;
-        let x = rows.ptr.wrapping_offset(row as isize * rows.row_stride).wrapping_add(first);
-        let digits = self.of.digits(row).wrapping_add(first);
-        // Bits of magnitudes are in their order, with NaN behind all others.
-        let mut most = s.splat_i(0);
-        for at in (0..here).step_by(LANES) {
-            // SAFETY: the caller's promise.
-            let x = unsafe { s.load_upto(x.wrapping_add(at), LANES.min(here - at)) };
-            most = s.max_i(most, s.and_i(s.bits(x), s.splat_i(i32::MAX)));
-        }
-        let most = s.to_array(s.from_bits(most)).iter().fold(0, |most, x| x.to_bits().max(most));
-        let most = f32::from_bits(most);
-        if most != 0.0 && !SIZES.contains(&most) {
-            return None;
-        }
-        let factor = if most == 0.0 { 0.0 } else { LARGEST / most };
-        let mut sums = s.splat_i(0);
-        for at in (0..size).step_by(LANES) {
-            let (left, lanes) = (LANES.min(here.saturating_sub(at)), LANES.min(size - at));
-            // SAFETY: the caller's promise; the digits of a row have room for all of its blocks.
-            unsafe {
-                let x = s.load_upto(x.wrapping_add(at), left);
-                let x = s.to_int(s.round(s.mul(x, s.splat(factor))));
-                sums = s.add_i(sums, x);
-                let half = s.splat_i(128);
-                let upper = s.shr_i::<8>(s.add_i(x, half));
-                let uppermost = s.shr_i::<8>(s.add_i(upper, half));
-                s.store_bytes(digits.wrapping_add(at), lanes, uppermost);
-                s.store_bytes(digits.wrapping_add(depth + at), lanes, upper);
-                s.store_bytes(digits.wrapping_add(2 * depth + at), lanes, x);
-            }
-        }
-        let sums = s.to_array(s.from_bits(sums));
-        let sum: i32 = sums.iter().fold(0, |sum, x| sum.wrapping_add(x.to_bits() as i32));
-        Some((most / LARGEST, sum as f32))
-    }
-}
-
-struct RunPanels<'a> {
+struct RunTasks<'a> {
     of: &'a FixedRows,
     which: Range<usize>,
 }
 
-impl Kernel for RunPanels<'_> {
+impl Kernel for RunTasks<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let f = self.of;
-        let m = f.of.m;
-        // SAFETY: the scales of all rows are there.
-        let fixed = |row: usize| row < m && unsafe { !(*f.scales(row)).is_nan() };
-        for panel in self.which.clone() {
-            let columns = panel * PANEL..f.of.n.min((panel + 1) * PANEL);
-            let floats =
-                |rows, are_sums| ByFloats { of: &f.of, panel, columns: columns.clone(), rows, are_sums };
-            let mut row = 0;
-            while row < m {
-                if !fixed(row) {
-                    s.enter_plain(floats(row..row + 1, false));
-                    row += 1;
-                    continue;
-                }
-                let rows = if fixed(row + 1) { ROWS } else { 1 };
-                match (rows, f.of.element.bits) {
-                    (ROWS, 4) => s.enter(Tile::<ROWS, true> { f, panel, row }),
-                    (ROWS, _) => s.enter(Tile::<ROWS, false> { f, panel, row }),
-                    (_, 4) => s.enter(Tile::<1, true> { f, panel, row }),
-                    _ => s.enter(Tile::<1, false> { f, panel, row }),
-                }
-                if !f.of.epilogue.is_none() {
-                    s.enter_plain(floats(row..row + rows, true));
-                }
-                row += rows;
+        for task in self.which.clone() {
+            let (panel, stretch) = (task / self.of.stretches(), task % self.of.stretches());
+            let rows = stretch * TASK_ROWS..self.of.of.m.min((stretch + 1) * TASK_ROWS);
+            match (self.of.width, self.of.of.element.bits) {
+                (Width::Digits, 4) => self.panel::<S, DIGITS, true>(s, panel, rows),
+                (Width::Digits, _) => self.panel::<S, DIGITS, false>(s, panel, rows),
+                (Width::Byte, 4) => self.bytes::<S, true>(s, panel, rows),
+                (Width::Byte, _) => self.bytes::<S, false>(s, panel, rows),
             }
+        }
+    }
+}
+
+impl RunTasks<'_> {
+    /// The columns of a panel of rows of one byte.
+    #[inline(always)]
+    fn bytes<S: Simd, const HALVES: bool>(&self, s: S, panel: usize, rows: Range<usize>) {
+        if rows.len() <= FEW_ROWS {
+            return self.panel::<S, 1, HALVES>(s, panel, rows);
+        }
+        // SAFETY: `FixedRows::run` was promised valid operands.
+        unsafe { byte_rows::multiply::<S, HALVES>(s, self.of, panel, rows.clone()) }
+        if !self.of.of.epilogue.is_none() {
+            for row in rows.clone().step_by(ROWS) {
+                s.enter_plain(self.by_floats(panel, row..rows.end.min(row + ROWS), true));
+            }
+        }
+    }
+
+    /// What is done in floats for the columns of a panel.
+    fn by_floats(&self, panel: usize, rows: Range<usize>, are_sums: bool) -> ByFloats<'_> {
+        let columns = panel * PANEL..self.of.of.n.min((panel + 1) * PANEL);
+        ByFloats { of: &self.of.of, panel, columns, rows, are_sums }
+    }
+
+    /// The columns of a panel of some rows, of which a tile takes [`ROWS`], or one.
+    #[inline(always)]
+    fn panel<S: Simd, const D: usize, const HALVES: bool>(&self, s: S, panel: usize, rows: Range<usize>) {
+        let f = self.of;
+        // SAFETY: the scales of all rows are there.
+        let floats = |row: usize| f.width == Width::Digits && unsafe { (*f.scales(row)).is_nan() };
+        let mut row = rows.start;
+        while row < rows.end {
+            if floats(row) {
+                s.enter_plain(self.by_floats(panel, row..row + 1, false));
+                row += 1;
+                continue;
+            }
+            let whole = row + ROWS <= rows.end && !(row..row + ROWS).any(floats);
+            let end = row + if whole { ROWS } else { 1 };
+            if whole {
+                s.enter(Tile::<D, ROWS, HALVES> { f, panel, row });
+            } else {
+                s.enter(Tile::<D, 1, HALVES> { f, panel, row });
+            }
+            if !f.of.epilogue.is_none() {
+                s.enter_plain(self.by_floats(panel, row..end, true));
+            }
+            row = end;
         }
     }
 }
@@ -259,14 +243,14 @@ impl Kernel for ByFloats<'_> {
     }
 }
 
-/// The sums of R rows of whole numbers by a panel, of weights of 4 bits (`HALVES`) or 8.
-struct Tile<'a, const R: usize, const HALVES: bool> {
+/// The sums of R rows of whole numbers of D bytes by a panel, of weights of 4 bits (`HALVES`) or 8.
+struct Tile<'a, const D: usize, const R: usize, const HALVES: bool> {
     f: &'a FixedRows,
     panel: usize,
     row: usize,
 }
 
-impl<const R: usize, const HALVES: bool> Kernel for Tile<'_, R, HALVES> {
+impl<const D: usize, const R: usize, const HALVES: bool> Kernel for Tile<'_, D, R, HALVES> {
     type Output = ();
 
     #[inline(always)]
@@ -280,14 +264,12 @@ impl<const R: usize, const HALVES: bool> Kernel for Tile<'_, R, HALVES> {
             rows[r] = f.digits(self.row + r);
             scales[r] = f.scales(self.row + r);
         }
-        let flips =
-            s.splat_i(if g.element.bits == 8 && g.element.signed { 0x8080_8080_u32 as i32 } else { 0 });
-        let raised = if g.element.bits == 8 && g.element.signed { 128.0 } else { 0.0 };
+        let (flips, raised) = (s.splat_i(g.element.flips()), g.element.raised());
         let mut sums = [[s.zero(); VECTORS]; R];
         // SAFETY: `FixedRows::run` was promised the weights, their scales and the rows' whole numbers.
         unsafe {
             for block in 0..blocks {
-                let mut products = [[[s.splat_i(0); VECTORS]; DIGITS]; R];
+                let mut products = [[[s.splat_i(0); VECTORS]; D]; R];
                 let from = g.words_at(self.panel, block * words, 0);
                 for word in 0..words {
                     let step = block * g.size + word * g.element.steps();
@@ -297,7 +279,7 @@ impl<const R: usize, const HALVES: bool> Kernel for Tile<'_, R, HALVES> {
                             let low = s.splat_i(0x0f0f_0f0f);
                             let halves = [s.and_i(w, low), s.and_i(s.shr_i::<4>(w), low)];
                             for r in 0..R {
-                                for d in 0..DIGITS {
+                                for d in 0..D {
                                     let digits = rows[r].wrapping_add(d * g.depth + step).cast::<i32>();
                                     let first = s.splat_i(digits.read_unaligned());
                                     let second = s.splat_i(digits.add(1).read_unaligned());
@@ -308,7 +290,7 @@ impl<const R: usize, const HALVES: bool> Kernel for Tile<'_, R, HALVES> {
                         } else {
                             let w = s.xor_i(w, flips);
                             for r in 0..R {
-                                for d in 0..DIGITS {
+                                for d in 0..D {
                                     let digits = rows[r].wrapping_add(d * g.depth + step).cast::<i32>();
                                     let digits = s.splat_i(digits.read_unaligned());
                                     products[r][d][v] = s.dot_bytes(products[r][d][v], w, digits);
@@ -321,9 +303,12 @@ impl<const R: usize, const HALVES: bool> Kernel for Tile<'_, R, HALVES> {
                     let (scale, zero) = g.params(s, self.panel, block, v);
                     let minus = s.sub(s.splat(-raised), zero);
                     for r in 0..R {
-                        let [high, middle, low] = [products[r][0][v], products[r][1][v], products[r][2][v]];
-                        let lower = s.from_int(s.add_i(s.shl_i::<8>(middle), low));
-                        let whole = s.mul_add(s.from_int(high), s.splat(65536.0), lower);
+                        let mut whole = s.from_int(products[r][0][v]);
+                        if const { D == DIGITS } {
+                            let [middle, low] = [products[r][1][v], products[r][2][v]];
+                            let lower = s.from_int(s.add_i(s.shl_i::<8>(middle), low));
+                            whole = s.mul_add(whole, s.splat(65536.0), lower);
+                        }
                         let sum = s.splat(*scales[r].add(blocks + block));
                         let factor = s.mul(scale, s.splat(*scales[r].add(block)));
                         sums[r][v] = s.mul_add(s.mul_add(minus, sum, whole), factor, sums[r][v]);

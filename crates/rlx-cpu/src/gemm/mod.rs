@@ -35,6 +35,7 @@
 //! ```
 
 mod blocks;
+mod byte_rows;
 mod conv;
 mod element;
 mod epilogue;
@@ -61,6 +62,7 @@ mod tests_matrix;
 mod tests_short;
 mod tiles;
 mod tiling;
+mod whole_numbers;
 mod widened;
 mod winograd;
 
@@ -69,7 +71,7 @@ pub use conv::ConvRows;
 pub use element::Packed;
 pub(crate) use epilogue::each_row;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
-pub use fixed_rows::{FixedRows, fixes_blocks};
+pub use fixed_rows::{FixedRows, Width, fixes_blocks};
 pub use generic::{Element, StridedMatrix, generic_gemm};
 pub(crate) use integer::byte_rows;
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
@@ -83,6 +85,7 @@ pub(crate) use requantise::Column;
 pub use requantise::{ByteEpilogue, PerColumn, Residual};
 pub use tiling::TileSizes;
 pub(crate) use tiling::max_rows;
+pub use whole_numbers::QuantizedRows;
 pub use winograd::{Blocks, Filters, WinogradConv, WinogradTile, WinogradWork, pack_filters, packed_filters};
 
 use std::ops::Range;

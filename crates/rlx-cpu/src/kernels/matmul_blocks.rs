@@ -1,24 +1,30 @@
 //! Matmuls by weights quantised in blocks ([`BlockGemm`]), alone or with the region they anchor.
 //!
 //! Weights known before the run are packed once, still quantised; others are packed during the step. Where bits may change, a few rows are
-//! multiplied in fixed point ([`FixedRows`]): the format of the weights says so.
+//! multiplied in fixed point ([`FixedRows`]): the format of the weights says so. Rows that the op quantises are multiplied as bytes where the processor
+//! has instructions for it, and as what they are dequantised to elsewhere.
 
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DType, Graph, Node, Result};
+use rlx_ir::{DType, Graph, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use super::epilogue::Tail;
 use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::formats;
-use crate::gemm::{self, BlockElement, BlockGemm, FixedRows, Strided};
+use crate::gemm::{self, BlockElement, BlockGemm, FixedRows, QuantizedRows, Strided, Width};
 use crate::isa::Isa;
 use crate::layout::At;
 
+/// The ops that are computed here.
+pub(crate) const KINDS: [OpKind; 2] = [OpKind::MatMulBlocks, OpKind::DynamicMatMulBlocks];
+
 /// Multiply-adds in a nanosecond, roughly, and weights that become floats.
 const PER_NANO: [f64; 2] = [40.0, 8.0];
-/// Weights by a row in fixed point in a nanosecond.
-const FIXED_PER_NANO: f64 = 30.0;
+/// Weights by a row in fixed point in a nanosecond, of 24 bits and of 8.
+const FIXED_PER_NANO: [f64; 2] = [30.0, 90.0];
+/// Elements of rows that several threads make whole numbers of, at least.
+const WORTH_SPREADING: usize = 1 << 14;
 
 /// How weights of this type are stored, if they are multiplied here.
 pub(crate) fn element(dtype: DType) -> Option<BlockElement> {
@@ -72,16 +78,27 @@ pub(crate) fn packed_bytes(dtype: DType, dims: &[usize]) -> Option<usize> {
 /// The kernel of a matmul of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let inputs = (0..cx.step.inputs.len()).collect();
-    Ok(Box::new(MatMulBlocks { inputs, tail: Tail::NONE, bound: None }))
+    let quantizes = cx.node().op == Op::DynamicMatMulBlocks;
+    Ok(Box::new(MatMulBlocks { isa: cx.isa, quantizes, inputs, tail: Tail::NONE, bound: None }))
 }
 
 /// The kernel of a matmul with the region behind it.
-pub(crate) fn anchored(region: Anchored) -> Box<dyn StepKernel> {
-    Box::new(MatMulBlocks { inputs: region.inputs.clone(), tail: Tail::of(region), bound: None })
+pub(crate) fn anchored(isa: Isa, anchor: &Op, region: Anchored) -> Box<dyn StepKernel> {
+    let quantizes = *anchor == Op::DynamicMatMulBlocks;
+    Box::new(MatMulBlocks {
+        isa,
+        quantizes,
+        inputs: region.inputs.clone(),
+        tail: Tail::of(region),
+        bound: None,
+    })
 }
 
 #[derive(Debug, Clone)]
 struct MatMulBlocks {
+    isa: Isa,
+    /// Whether rows are quantised to 8 bits.
+    quantizes: bool,
     /// Which of the step's inputs the operands are.
     inputs: Vec<usize>,
     tail: Tail,
@@ -104,9 +121,17 @@ struct Bindings {
     zero: Option<At>,
     c: At,
     packed: bool,
-    /// Whether rows are multiplied in fixed point.
-    fixed: bool,
+    rows: As,
     worth: bool,
+}
+
+/// What rows are multiplied as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum As {
+    Floats,
+    /// Floats that are quantised to 8 bits and back.
+    Quantized,
+    Fixed(Width),
 }
 
 impl StepKernel for MatMulBlocks {
@@ -128,20 +153,30 @@ impl StepKernel for MatMulBlocks {
             Some(formats::FIXED_POINT_BLOCKS) => (true, FixedRows::takes(m)),
             _ => (cx.is_packed(self.inputs[1], formats::BLOCK_WEIGHTS)?, false),
         };
+        let rows = match (self.quantizes, fixed) {
+            (true, _) if gemm::fixes_blocks(self.isa, size) => As::Fixed(Width::Byte),
+            (true, _) => As::Quantized,
+            (false, true) => As::Fixed(Width::Digits),
+            (false, false) => As::Floats,
+        };
         let fits = dense && params && product.layout.elements() == m * n && (packed || w.layout.is_dense());
         let (Some(depth), true) = (depth, fits) else { return Err(shape_mismatch()) };
         let work = [m as f64 * n as f64 * k as f64, n as f64 * k as f64];
-        let nanos = match fixed {
-            true => work[0] / FIXED_PER_NANO,
-            false => work[0] / PER_NANO[0] + work[1] / PER_NANO[1],
+        let nanos = match rows {
+            As::Fixed(Width::Digits) => work[0] / FIXED_PER_NANO[0],
+            As::Fixed(Width::Byte) => work[0] / FIXED_PER_NANO[1],
+            _ => work[0] / PER_NANO[0] + work[1] / PER_NANO[1],
         };
         needs.nanos += nanos;
         if !packed {
             needs.shared_scratch += gemm::block_bytes(element, depth, n).ok_or_else(shape_mismatch)?;
         }
-        if fixed {
-            needs.shared_scratch += FixedRows::bytes(m, blocks, size).ok_or_else(shape_mismatch)?;
-        }
+        let of_rows = match rows {
+            As::Fixed(width) => FixedRows::bytes(width, m, blocks, size),
+            As::Quantized => m.checked_mul(k).and_then(|n| n.checked_mul(size_of::<f32>())),
+            As::Floats => Some(0),
+        };
+        needs.shared_scratch += of_rows.ok_or_else(shape_mismatch)?;
         self.bound = Some(Bindings {
             m,
             n,
@@ -155,7 +190,7 @@ impl StepKernel for MatMulBlocks {
             zero: zero.map(|z| z.at),
             c: product.at,
             packed,
-            fixed,
+            rows,
             worth: nanos > WORTH_NANOS,
         });
         Ok(needs)
@@ -182,14 +217,26 @@ impl StepKernel for MatMulBlocks {
             c_stride: s.n,
             epilogue: self.tail.epilogue(cx),
         };
+        // Rows lie behind weights that are packed in this step; those are whole words of 4 bytes.
+        let packed_here = if s.packed { 0 } else { gemm::block_bytes(s.element, g.depth, s.n).unwrap_or(0) };
+        let rows = scratch.wrapping_add(packed_here);
+        let spread = s.worth && s.m * s.k > WORTH_SPREADING;
         // SAFETY: the caller's promise; all operands and the scratch were sized when they were bound.
         unsafe {
-            if s.fixed {
-                let g = FixedRows { of: g, scratch };
-                g.fix(isa, 0..s.m);
-                cx.parallel(s.worth, g.tasks(), &|range, _| g.run(isa, range));
-            } else {
-                cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+            match s.rows {
+                As::Fixed(width) => {
+                    let g = FixedRows { of: g, width, scratch: rows };
+                    cx.parallel(spread, s.m, &|range, _| g.fix(isa, range));
+                    cx.parallel(s.worth, g.tasks(), &|range, _| g.run(isa, range));
+                }
+                As::Quantized => {
+                    let to = rows.cast::<f32>();
+                    let made = QuantizedRows { rows: g.rows, k: s.k, size: s.size, to };
+                    cx.parallel(spread, s.m, &|range, _| made.run(isa, range));
+                    let g = BlockGemm { rows: Strided { ptr: to, row_stride: s.k as isize }, ..g };
+                    cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+                }
+                As::Floats => cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range)),
             }
             self.tail.finish(cx);
         }

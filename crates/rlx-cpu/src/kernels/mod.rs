@@ -422,6 +422,7 @@ static TABLE: &[Entry] = table! {
     Attention => attention;
     MatMulInteger => integer;
     MatMulBlocks => matmul_blocks;
+    DynamicMatMulBlocks => matmul_blocks;
     Conv => conv;
     ConvInteger => conv::integer;
     Pool => pool;
@@ -470,7 +471,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// Whether some kernels of a kind read or write packed elements; each claims which.
 fn takes_packed(kind: OpKind) -> bool {
-    matches!(kind, OpKind::Cast | OpKind::Pack | OpKind::MatMulBlocks | OpKind::Region)
+    matches!(kind, OpKind::Cast | OpKind::Pack | OpKind::Region) || matmul_blocks::KINDS.contains(&kind)
 }
 
 /// The kernel of a step.

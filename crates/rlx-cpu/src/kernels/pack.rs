@@ -70,7 +70,7 @@ fn is_fixed(graph: &Graph, id: NodeId) -> bool {
 pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
     match op {
         Op::Recurrent { .. } => recurrent::reads_packed(op, input),
-        Op::MatMul | Op::MatMulInteger | Op::MatMulBlocks => input == 1,
+        Op::MatMul | Op::MatMulInteger | Op::MatMulBlocks | Op::DynamicMatMulBlocks => input == 1,
         Op::Conv { .. } | Op::ConvInteger { .. } => input == 1,
         Op::Region { body } => {
             let mut readers = region::readers(&body.graph, input).peekable();

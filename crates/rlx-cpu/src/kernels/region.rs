@@ -29,10 +29,9 @@ use crate::math::Unary;
 
 /// The kinds that may anchor a region.
 pub(crate) fn can_anchor(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::MatMul | OpKind::MatMulInteger | OpKind::MatMulBlocks | OpKind::Conv | OpKind::ConvInteger
-    )
+    let multiplies =
+        matches!(kind, OpKind::MatMul | OpKind::MatMulInteger | OpKind::Conv | OpKind::ConvInteger);
+    multiplies || matmul_blocks::KINDS.contains(&kind)
 }
 
 /// What an epilogue of a matmul does, by the region's inputs.
@@ -125,7 +124,8 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     }
     // Packed elements are read by matmuls alone.
     let packed = |id: &NodeId| graph.shape(*id).dtype().is_packed();
-    if graph.nodes().iter().any(|n| !matches!(n.op, Op::MatMulBlocks) && n.inputs.iter().any(packed)) {
+    let by_blocks = |n: &Node| matmul_blocks::KINDS.contains(&n.op.kind());
+    if graph.nodes().iter().any(|n| !by_blocks(n) && n.inputs.iter().any(packed)) {
         return Err("packed elements are read in no region".into());
     }
     let Some(anchor) = anchor_of(graph) else {
@@ -227,7 +227,9 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             match &anchor.op {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
                 Op::MatMulInteger => Ok(integer::anchored(region)),
-                Op::MatMulBlocks => Ok(matmul_blocks::anchored(region)),
+                Op::MatMulBlocks | Op::DynamicMatMulBlocks => {
+                    Ok(matmul_blocks::anchored(cx.isa, &anchor.op, region))
+                }
                 Op::Conv { .. } => conv::anchored(anchor, &body.graph, region),
                 Op::ConvInteger { .. } => conv::integer::anchored(anchor, &body.graph, region),
                 other => Err(no_kernel(other, "it anchors no region")),
@@ -253,7 +255,7 @@ pub(super) fn epilogue_until(
         return None;
     }
     // A convolution's own bias takes the place of one.
-    let biased = anchor.inputs.len() != 2 && !matches!(anchor.op, Op::MatMulBlocks);
+    let biased = anchor.inputs.len() != 2 && !matmul_blocks::KINDS.contains(&anchor.op.kind());
     let dtype = anchor.shape.dtype();
     let chain = Chain { body, dims: anchor.shape.dims(), dtype, biased };
     let (mut spec, mut at) = (EpilogueSpec::NONE, anchor.id);

@@ -314,6 +314,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         mul_i(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
         max_i(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
         min_i(a: __m512i, b: __m512i) -> __m512i = _mm512_min_epi32(a, b);
+        sub_bytes(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi8(a, b);
         // Without the instruction, even and odd bytes as 16 bits, as on AVX2.
         dot_bytes(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = if VNNI {
             _mm512_dpbusd_epi32(acc, a, b)

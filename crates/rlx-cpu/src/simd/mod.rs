@@ -153,6 +153,15 @@ pub trait Simd: Lanes + Send + Sync + 'static {
         by_lanes(self, a, b, i32::wrapping_mul)
     }
 
+    /// `a − b` of each byte, wrapping.
+    #[inline(always)]
+    fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        by_lanes(self, a, b, |a, b| {
+            let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+            i32::from_le_bytes([0, 1, 2, 3].map(|i| a[i].wrapping_sub(b[i])))
+        })
+    }
+
     /// The larger one, with a sign.
     #[inline(always)]
     fn max_i(self, a: Self::I, b: Self::I) -> Self::I {

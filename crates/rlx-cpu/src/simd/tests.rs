@@ -4,7 +4,7 @@ use super::*;
 use crate::isa::{Isa, Kernel};
 use crate::testing::Rng;
 
-const COUNT: usize = 38;
+const COUNT: usize = 39;
 
 /// Each operation once; the results as bits.
 struct AllOps<'a> {
@@ -46,6 +46,7 @@ impl Kernel for AllOps<'_> {
             lanes(s.from_int(s.to_int(small))),
             lanes(s.from_int(s.add_i(ia, ib))),
             lanes(s.from_int(s.sub_i(ia, ib))),
+            lanes(s.from_bits(s.sub_bytes(ia, ib))),
             lanes(s.from_bits(s.or_i(s.and_i(ia, ib), s.xor_i(ia, ib)))),
             lanes(s.from_bits(s.shl_i::<3>(ia))),
             lanes(s.from_int(s.shr_i::<5>(ia))),

@@ -51,7 +51,8 @@ fn keeps_values(op: &Op, floats: bool) -> bool {
         | Op::Concat { .. } => true,
         Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } | Op::UpdateSlice { .. } => true,
         Op::Where | Op::Pad { .. } | Op::Compare(_) | Op::Predicate(_) | Op::TopK { .. } => true,
-        Op::ArgReduce { .. } | Op::NonZero { .. } | Op::Dequantize { .. } | Op::MatMulBlocks => true,
+        Op::ArgReduce { .. } | Op::NonZero { .. } | Op::Dequantize { .. } => true,
+        Op::MatMulBlocks | Op::DynamicMatMulBlocks => true,
         Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => {
             matches!(reduction, ScatterOp::Set | ScatterOp::Max | ScatterOp::Min) || !floats
         }

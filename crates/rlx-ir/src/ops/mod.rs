@@ -537,6 +537,8 @@ ops! {
     /// `[n, blocks, size]`, integers of at most 8 bits, of which the first `k` of each row count; `scale` and, if any, `zero`,
     /// floats `[blocks, n]`.
     MatMulBlocks => nn::blocks::MatMulBlocksDef;
+    /// As `MatMulBlocks`, with `x` quantised dynamically: to 8 bits, with a scale for each block of a row that is as long as the weights' blocks.
+    DynamicMatMulBlocks => nn::blocks::MatMulBlocksDef;
     /// The exact convolution of i8 or u8 as i32. Inputs `x`, `w` (as for `Conv`), `x_zero` (one) and `w_zero` (one, or one for
     /// each output channel); outside of the input is `x_zero`.
     ConvInteger {

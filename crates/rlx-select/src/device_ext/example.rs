@@ -110,7 +110,9 @@ fn special(op: &Op) -> Option<Vec<Shape>> {
         }
         Op::RoiMaxPool { .. } => Some(vec![f32s(&[1, 4, 8, 8]), f32s(&[2, 5])]),
         Op::GridSample { .. } => Some(vec![f32s(&[1, 4, 8, 8]), f32s(&[1, 4]), f32s(&[1, 4])]),
-        Op::MatMulBlocks => Some(vec![f32s(&[4, 8]), Shape::new(&[4, 2, 4], DType::U8), f32s(&[2, 4])]),
+        Op::MatMulBlocks | Op::DynamicMatMulBlocks => {
+            Some(vec![f32s(&[4, 8]), Shape::new(&[4, 2, 4], DType::U8), f32s(&[2, 4])])
+        }
         Op::OneHot { .. } => Some(vec![Shape::new(&[4], DType::I64), f32s(&[2])]),
         Op::GroupNorm { groups, .. } => {
             let channels = groups.saturating_mul(2);
