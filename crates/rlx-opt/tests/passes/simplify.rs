@@ -430,6 +430,9 @@ fn a_division_stays_one_where_its_last_bit_decides_a_step() {
     };
     assert!(scale("y = Quantize(x, scale) {axis=none, to=i8}\nreturn y"), "DynamicQuantizeLinear");
     assert!(scale("f = Activation.Floor(scale)\nreturn f"));
+    let rows = "r = Binary.Mul(x, scale)\nw: param [4, 1, 3] i8\ns: param [1, 4] f32";
+    assert!(scale(&format!("{rows}\ny = DynamicMatMulBlocks(r, w, s)\nreturn y")), "rows are rounded");
+    assert!(!scale(&format!("{rows}\ny = MatMulBlocks(r, w, s)\nreturn y")), "rows are not");
     assert!(!scale("return scale"), "an output may differ in its last bit");
     assert!(
         !scale("e = Activation.Exp(scale)\nf = Activation.Floor(e)\nreturn f"),
