@@ -463,12 +463,14 @@ impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
                 // The rows lie behind each other. What is behind a row's last column has no meaning.
                 let len = (self.rows - 1) * self.values_stride + self.width;
                 math::apply_to_widened(s, op, self.values, len);
+            } else if let Some(op) = activation {
+                math::apply_to_lines(s, op, self.values, (self.rows, self.values_stride), self.width);
+            }
+            if const { O::GROUP == 1 } && after.is_none() {
+                return;
             }
             for r in 0..self.rows {
                 let (line, values) = (self.out.add(r * self.stride), self.values.add(r * self.values_stride));
-                if let (Some(op), true) = (activation, const { O::GROUP == 1 }) {
-                    math::apply_within(s, op, values, values, self.width);
-                }
                 for j in (0..self.width).step_by(LANES) {
                     let n = LANES.min(self.width - j);
                     if let Some(with) = after {

@@ -180,12 +180,15 @@ short! {
     SiluShort = silu_short;
 }
 
-/// A function over memory, chosen at run time.
+/// A function over memory, chosen at run time: over all lines in one call, since to choose and to load constants takes as long as some vectors.
 struct Apply {
     op: Unary,
     src: *const f32,
     dst: *mut f32,
+    /// Elements of a line, lines, and how far apart they are.
     len: usize,
+    lines: usize,
+    stride: usize,
     /// Whether results are rounded to 16 bits.
     rounded: bool,
 }
@@ -193,9 +196,11 @@ struct Apply {
 /// The function in f64, element by element.
 #[inline(never)]
 fn in_double(of: Apply, f: fn(f64) -> f64) {
-    for i in 0..of.len {
-        // SAFETY: `apply` was promised `len` readable and writable elements.
-        unsafe { *of.dst.add(i) = f(f64::from(*of.src.add(i))) as f32 };
+    for line in 0..of.lines {
+        for i in line * of.stride..line * of.stride + of.len {
+            // SAFETY: `apply` was promised `len` readable and writable elements of each line.
+            unsafe { *of.dst.add(i) = f(f64::from(*of.src.add(i))) as f32 };
+        }
     }
 }
 
@@ -209,16 +214,20 @@ impl<F: Lanewise> Kernel for Each<F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Apply { src, dst, len, .. } = self.of;
-        let mut i = 0;
-        while i < len {
-            let n = (len - i).min(LANES);
-            // SAFETY: `apply` was promised `len` readable and writable elements, and i + n ≤ len.
+        let Apply { src, dst, len, lines, stride, .. } = self.of;
+        for line in 0..lines {
+            let (src, dst) = (src.wrapping_add(line * stride), dst.wrapping_add(line * stride));
+            let whole = len - len % LANES;
+            // SAFETY: `apply` was promised `len` readable and writable elements of each line.
             unsafe {
-                let x = s.load_upto(src.add(i), n);
-                s.store_upto(dst.add(i), n, self.f.eval(s, x));
+                for i in (0..whole).step_by(LANES) {
+                    s.store(dst.add(i), self.f.eval(s, s.load(src.add(i))));
+                }
+                if whole < len {
+                    let x = s.load_upto(src.add(whole), len - whole);
+                    s.store_upto(dst.add(whole), len - whole, self.f.eval(s, x));
+                }
             }
-            i += n;
         }
     }
 }
@@ -248,7 +257,7 @@ impl<T: Packed> Kernel for ApplyShort<T> {
                     let n = (len - i).min(LANES);
                     s.store_upto(p.add(i), n, T::load(s, self.src.add(start + i), n));
                 }
-                s.enter_plain(Apply { op: self.op, src: p, dst: p, len, rounded: true });
+                apply_to_widened(s, self.op, p, len);
                 for i in (0..len).step_by(LANES) {
                     let n = (len - i).min(LANES);
                     T::store(s, self.dst.add(start + i), n, s.load_upto(p.add(i), n));
@@ -265,7 +274,8 @@ impl<T: Packed> Kernel for ApplyShort<T> {
 /// overlap otherwise.
 pub unsafe fn apply<T: Packed>(isa: Isa, op: Unary, src: *const T, dst: *mut T, len: usize) {
     if const { T::GROUP == 1 } {
-        isa.run(Apply { op, src: src.cast(), dst: dst.cast(), len, rounded: false });
+        let (src, dst) = (src.cast(), dst.cast());
+        isa.run(Apply { op, src, dst, len, lines: 1, stride: 0, rounded: false });
     } else {
         T::run(isa, ApplyShort { op, src, dst, len });
     }
@@ -284,10 +294,26 @@ pub(crate) unsafe fn apply_within<S: Simd, T: Packed>(
     len: usize,
 ) {
     if const { T::GROUP == 1 } {
-        s.enter_plain(Apply { op, src: src.cast(), dst: dst.cast(), len, rounded: false });
+        let (src, dst) = (src.cast(), dst.cast());
+        s.enter_plain(Apply { op, src, dst, len, lines: 1, stride: 0, rounded: false });
     } else {
         ApplyShort { op, src, dst, len }.run(s);
     }
+}
+
+/// `x[i] = op(x[i])` of lines of `len` elements that are `stride` apart, from within a kernel.
+///
+/// # Safety
+/// Each line of `x` must be readable and writable.
+#[inline(always)]
+pub(crate) unsafe fn apply_to_lines<S: Simd>(
+    s: S,
+    op: Unary,
+    x: *mut f32,
+    (lines, stride): (usize, usize),
+    len: usize,
+) {
+    s.enter_plain(Apply { op, src: x, dst: x, len, lines, stride, rounded: false });
 }
 
 /// `x[i] = op(x[i])` of 16-bit floats as f32, before they are rounded to 16 bits again, with the bits of [`apply`]: from within a kernel.
@@ -296,7 +322,7 @@ pub(crate) unsafe fn apply_within<S: Simd, T: Packed>(
 /// `x` must be readable and writable for `len` elements.
 #[inline(always)]
 pub(crate) unsafe fn apply_to_widened<S: Simd>(s: S, op: Unary, x: *mut f32, len: usize) {
-    s.enter_plain(Apply { op, src: x, dst: x, len, rounded: true });
+    s.enter_plain(Apply { op, src: x, dst: x, len, lines: 1, stride: 0, rounded: true });
 }
 
 /// `x[i] = op(x[i])`.

@@ -336,3 +336,43 @@ impl Kernel for Widened<'_> {
         unsafe { apply_to_widened(s, self.0, self.1.as_mut_ptr(), self.1.len()) }
     }
 }
+
+/// Lines of `len` elements, `stride` apart.
+struct Lines<'a> {
+    op: Unary,
+    x: &'a mut [f32],
+    len: usize,
+    stride: usize,
+}
+
+impl Kernel for Lines<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let lines = self.x.len() / self.stride;
+        // SAFETY: all lines are in the slice.
+        unsafe { apply_to_lines(s, self.op, self.x.as_mut_ptr(), (lines, self.stride), self.len) }
+    }
+}
+
+#[test]
+fn lines_have_the_bits_of_single_ones_and_what_is_between_them_stays() {
+    let functions =
+        [Function::Silu, Function::Gelu, Function::Tanh, Function::Erf, Function::Sin, Function::Asinh];
+    for isa in Isa::available() {
+        for op in functions.map(Unary::Function).into_iter().chain([Unary::Floor]) {
+            for (len, stride) in [(48, 50), (5, 16), (33, 64), (16, 16)] {
+                let numbers: Vec<f32> = (0..4 * stride).map(|i| 0.37 * (i as f32 - 70.0)).collect();
+                let mut lines = numbers.clone();
+                isa.run(Lines { op, x: &mut lines, len, stride });
+                let mut single = numbers;
+                for line in single.chunks_mut(stride) {
+                    apply_in_place(isa, op, &mut line[..len]);
+                }
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&lines), bits(&single), "{isa} {op:?} {len} of {stride}");
+            }
+        }
+    }
+}
