@@ -513,6 +513,9 @@ def one_buffer(name, length, used, mask=None, added=None, other=None, op="Attent
 nbits("matmul_4bits_int8", 50, 96, 32, 4, "packed", batch=(2, 3), accuracy_level=4)
 nbits("matmul_4bits_int8_short", 7, 40, 16, 4, bias=True, batch=(9,), accuracy_level=4)
 nbits("matmul_8bits_int8", 8, 64, 16, 8, accuracy_level=4)
+# Floats and groups are multiplied by rows as they are.
+nbits("matmul_4bits_int8_float_zeros", 8, 64, 16, 4, "float", accuracy_level=4)
+nbits("matmul_4bits_int8_groups", 8, 64, 16, 4, g_idx=True, accuracy_level=4)
 
 
 one_buffer("attention_buffer", 1, 5)

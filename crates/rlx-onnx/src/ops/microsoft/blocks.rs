@@ -168,6 +168,11 @@ impl Blocks {
         cx.slice_axis(floats, 1, Extent::Const(0), Dim::Static(self.depth).extent())
     }
 
+    /// Whether rows are quantised where they may be: zero points that are floats leave no integers to multiply.
+    fn quantizes_rows(&self, cx: &NodeCx<'_, '_>) -> Result<bool, Error> {
+        Ok(!cx.has(self.zeros) || cx.dtype(self.zeros)? == DType::U8)
+    }
+
     /// The product of the rows `a`, quantised dynamically in the same blocks, and these weights.
     fn multiply_quantized(&self, cx: Cx, a: NodeId) -> Result<NodeId, Error> {
         self.count(cx)?;
@@ -175,13 +180,8 @@ impl Blocks {
         let elements = unpacked(cx, self.packed, self.bits)?;
         let dtype = cx.shape_of(elements).dtype();
         let elements = cx.reshape(elements, vec![rows, per_row, Dim::Static(self.size)])?;
-        let scales = cx.x(self.scales)?;
-        let zeros = match self.zero_points(cx, dtype)? {
-            Some(zeros) => zeros,
-            None => cx.x(self.zeros)?,
-        };
         let mut operands = vec![a, elements];
-        for param in [scales, zeros] {
+        for param in [Some(cx.x(self.scales)?), self.zero_points(cx, dtype)?].into_iter().flatten() {
             let param = cx.cast(param, self.to)?;
             let param = cx.reshape(param, vec![rows, per_row])?;
             operands.push(cx.transpose(param, &[1, 0])?);
@@ -236,8 +236,8 @@ impl Blocks {
 /// The `accuracy_level` that allows rows to be integers of 8 bits.
 const INT8: i64 = 4;
 
-/// `A, B, scales, zero_points, g_idx, bias`. Rows are quantised to 8 bits where the model allows it, so that a result is the same on every device; lower levels ask for
-/// nothing that floats of `A`'s type do not give.
+/// `A, B, scales, zero_points, g_idx, bias`. Rows are quantised to 8 bits where the model allows it and ONNX Runtime does so, on every device alike; lower levels ask
+/// for nothing that floats of `A`'s type do not give.
 fn matmul(cx: Cx) -> Nodes {
     if cx.attrs.int("weight_prepacked", 0)? != 0 {
         return Err(cx.unsupported("weights packed for a device (weight_prepacked)"));
@@ -246,7 +246,8 @@ fn matmul(cx: Cx) -> Nodes {
     let bits = Bits::read(cx, "bits", 4)?;
     let blocks = Blocks { rows, depth, size, bits, packed: 1, scales: 2, zeros: 3, to: cx.dtype(0)? };
     let a = cx.x(0)?;
-    let y = if cx.attrs.int("accuracy_level", 0)? == INT8 && !cx.has(4) {
+    let may_quantize = cx.attrs.int("accuracy_level", 0)? == INT8 && !cx.has(4);
+    let y = if may_quantize && blocks.quantizes_rows(cx)? {
         blocks.multiply_quantized(cx, a)?
     } else {
         let w = if cx.has(4) { blocks.grouped_floats(cx, 4)? } else { blocks.floats(cx)? };
