@@ -76,7 +76,16 @@ pub unsafe trait Packed: Copy + Default + Send + Sync + 'static {
     /// # Safety
     /// `p` must be writable for 32 elements.
     #[inline(always)]
-    unsafe fn store_two<S: Simd>(s: S, p: *mut Self, [a, b]: [S::F; 2]) {
+    unsafe fn store_two<S: Simd>(s: S, p: *mut Self, x: [S::F; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::store_pair(s, p, x) }
+    }
+
+    /// [`store`](Packed::store) of two vectors, the first in front.
+    /// # Safety
+    /// `p` must be writable for 32 elements.
+    #[inline(always)]
+    unsafe fn store_pair<S: Simd>(s: S, p: *mut Self, [a, b]: [S::F; 2]) {
         // SAFETY: the caller's promise.
         unsafe {
             Self::store(s, p, LANES, a);
@@ -236,6 +245,11 @@ unsafe impl Packed for bf16 {
     unsafe fn store_two<S: Simd>(s: S, p: *mut bf16, x: [S::F; 2]) {
         // SAFETY: the caller's promise.
         unsafe { s.store_two_bf16(p.cast(), x) }
+    }
+    #[inline(always)]
+    unsafe fn store_pair<S: Simd>(s: S, p: *mut bf16, x: [S::F; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_pair_bf16(p.cast(), x) }
     }
     #[inline(always)]
     fn round_two<S: Simd>(s: S, x: [S::F; 2]) -> [S::F; 2] {

@@ -486,6 +486,18 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
+    unsafe fn store_pair_bf16(self, p: *mut u16, [a, b]: [__m512; 2]) {
+        // SAFETY: the caller promises 32 writable elements, the token the features.
+        unsafe {
+            if BF16 && !has_denormals([a, b]) {
+                avx512_bf16::store_pair(p, [a, b]);
+            } else {
+                self.store_bf16::<true>(p, LANES, a);
+                self.store_bf16::<true>(p.add(LANES), LANES, b);
+            }
+        }
+    }
+    #[inline(always)]
     fn round_two_bf16(self, [a, b]: [__m512; 2]) -> [__m512; 2] {
         if BF16 && !has_denormals([a, b]) {
             // SAFETY: the token proves the features.

@@ -82,6 +82,16 @@ pub(super) unsafe fn store_two(p: *mut u16, x: [__m512; 2]) {
     }
 }
 
+/// Both vectors rounded by the instruction, the first in front.
+///
+/// # Safety
+/// The processor must have AVX-512 BF16 and BW; `p` must be writable for 32 elements.
+#[inline(always)]
+pub(super) unsafe fn store_pair(p: *mut u16, x: [__m512; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_storeu_si512(p.cast(), rounded(x)) }
+}
+
 /// Both vectors rounded by the instruction.
 ///
 /// # Safety

@@ -443,6 +443,14 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     #[inline(always)]
     unsafe fn store_two_bf16(self, p: *mut u16, [a, b]: [Self::F; 2]) {
         // SAFETY: the caller's promise.
+        unsafe { self.store_pair_bf16(p, [a, b]) }
+    }
+    /// Writes the nearest bf16 of two vectors, the first in front.
+    /// # Safety
+    /// `p` must be writable for 32 elements.
+    #[inline(always)]
+    unsafe fn store_pair_bf16(self, p: *mut u16, [a, b]: [Self::F; 2]) {
+        // SAFETY: the caller's promise.
         unsafe {
             self.store_bf16::<true>(p, LANES, a);
             self.store_bf16::<true>(p.add(LANES), LANES, b);

@@ -241,6 +241,12 @@ impl Kernel for InTwos<'_> {
             let mut stored = [0u16; TWO];
             // SAFETY: as above.
             unsafe { s.store_two_bf16(stored.as_mut_ptr(), x) };
+            // As they are in memory: the first vector in front.
+            let mut pair = [0u16; TWO];
+            let x = [0, LANES].map(|at| s.from_array(&std::array::from_fn(|i| chunk[at + i])));
+            // SAFETY: as above.
+            unsafe { s.store_pair_bf16(pair.as_mut_ptr(), x) };
+            assert_eq!(pair, stored);
             self.out.extend(in_order.into_iter().zip(stored));
         }
     }

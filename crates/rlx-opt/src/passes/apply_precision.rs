@@ -6,7 +6,7 @@
 //! slices and concatenations are between it and what reads it. Inputs, outputs and parameters keep the types they are declared with, and so does
 //! what is computed from parameters alone, once: weights into which a batch norm is folded are rounded once, behind that. Casts of them are part of the
 //! init program. What does not survive in the type stays f32 (`range.rs`); masks beyond its
-//! range become its largest numbers. The mixed policies leave f32 what the device would not do faster
+//! range become its largest numbers. A batch norm with fixed statistics computes in f32 and rounds once. The mixed policies leave f32 what the device would not do faster
 //! ([`Target::gain`](crate::Target::gain)). Legal because the caller asked for that precision.
 //!
 //! ```text
@@ -18,9 +18,11 @@
 
 mod range;
 
-use rlx_ir::{DType, Graph, Node, NodeId, Op, Result, Shape, Value};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result, Shape, Value};
 
 use crate::facts;
+use crate::options::Numerics;
+use crate::passes::fold_batch_norm::{affine, has_fixed_statistics};
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
@@ -40,6 +42,9 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let fixed = facts::fixed_nodes(graph);
     let mut s = Simplifier::new(graph, context);
     let mut shorts = Shorts::with_capacity(graph.len());
+    let fast = context.options.numerics == Numerics::Fast;
+    let folds =
+        |node: &Node| fast && node.op.kind() == OpKind::BatchNorm && has_fixed_statistics(node, &fixed);
     for node in graph.nodes() {
         s.begin(node);
         let at = node.id.index();
@@ -56,12 +61,14 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
             Some(dtype) => match policy.gain(node, graph, dtype, context.target) {
                 Gain::Bytes if !reads_short(node, dtype, &shorts, &s) => None,
                 Gain::Nothing(_) => None,
+                Gain::Time | Gain::Bytes if folds(node) => norm(node, Some(dtype), &shorts, &mut s)?,
                 Gain::Time | Gain::Bytes => shortened(node, dtype, &shorts, &mut s, context)?,
             },
             None => None,
         };
         let long = match short {
             Some(short) => Some(made_long(short, &mut s)?),
+            None if folds(node) => norm(node, None, &shorts, &mut s)?,
             None => None,
         };
         match long.filter(|&id| *s.graph().shape(id) == node.shape) {
@@ -115,13 +122,7 @@ fn shortened(
     }
     let mut inputs = Vec::with_capacity(node.inputs.len());
     for &old in &node.inputs {
-        let id = s.rewriter().new_id(old);
-        let short = shorts[old.index()].filter(|&short| s.dtype(short) == dtype);
-        inputs.push(match short {
-            Some(short) => short,
-            None if s.dtype(id) == DType::F32 => short_input(id, dtype, s)?,
-            None => id,
-        });
+        inputs.push(in_type(old, dtype, shorts, s)?);
     }
     if s.infer(&node.op, &inputs).is_err() {
         // The op is not for this type.
@@ -131,6 +132,36 @@ fn shortened(
     let made = s.graph().node(short);
     let fits = s.dtype(short) == dtype && gives(made, node, dtype);
     Ok((fits && runs_natively(made, s.graph(), context)).then_some(short))
+}
+
+/// What the old `id` is in the new graph, in the short type if it is f32.
+fn in_type(old: NodeId, dtype: DType, shorts: &Shorts, s: &mut Simplifier<'_>) -> Result<NodeId> {
+    let id = s.rewriter().new_id(old);
+    match shorts[old.index()].filter(|&short| s.dtype(short) == dtype) {
+        Some(short) => Ok(short),
+        None if s.dtype(id) == DType::F32 => short_input(id, dtype, s),
+        None => Ok(id),
+    }
+}
+
+/// A batch norm with fixed statistics as a factor and a summand for each channel. They are f32, and so is the product, whatever type is
+/// read and written: a norm is one op, and rounds once.
+fn norm(
+    node: &Node,
+    short: Option<DType>,
+    shorts: &Shorts,
+    s: &mut Simplifier<'_>,
+) -> Result<Option<NodeId>> {
+    let Op::BatchNorm { eps } = node.op else { return Ok(None) };
+    let factors = affine(s, node, eps)?;
+    let Some(dtype) = short else {
+        let x = s.rewriter().new_id(node.inputs[0]);
+        return factors.of_channels(s, x).map(Some);
+    };
+    let x = in_type(node.inputs[0], dtype, shorts, s)?;
+    let x = made_long(x, s)?;
+    let y = factors.of_channels(s, x)?;
+    s.build(Op::Cast { to: dtype }, &[y]).map(Some)
 }
 
 /// Whether `short` has the results of `long`, of which those of f32 may be of `dtype`: what reads any of them finds it.

@@ -5,6 +5,9 @@
 //! weights and bias, computed by graph algebra over the parameters, which becomes part of the init program. So
 //! setting a parameter later is never forbidden. Legal within rounding error, so only under [`Numerics::Fast`].
 //!
+//! A norm alone becomes a factor and a summand for each channel. Under a precision policy `apply-precision` makes them, since the norm
+//! is one op: it reads and writes the short type, computes in f32, and rounds once.
+//!
 //! ```text
 //! %6 = Conv(%0, %1) : [1, 4, 5, 5] f32            %9 = Binary.Mul(…scale…) : [4] f32
 //! %7 = BatchNorm(%6, %2, %3, %4, %5)       →      %10 = Binary.Mul(%1, %9 as [4, 1, 1, 1])
@@ -19,6 +22,7 @@ use crate::facts;
 use crate::options::Numerics;
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
+use crate::precision::Policy;
 
 /// How many sums between a matmul and its factor are looked through.
 const MAX_DEPTH: usize = 4;
@@ -36,6 +40,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         graph,
         uses: crate::rewrite::use_counts(graph),
         fixed: facts::fixed_nodes(graph),
+        is_long: Policy::of(context.options).is_long(),
         s: Simplifier::new(graph, context),
     };
     for node in graph.nodes() {
@@ -53,10 +58,47 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     Ok(f.s.finish(true))
 }
 
+/// Whether what a batch norm multiplies and adds is known before a run, and what it is applied to is not.
+pub(super) fn has_fixed_statistics(node: &Node, fixed: &[bool]) -> bool {
+    node.inputs[1..].iter().all(|id| fixed[id.index()]) && !fixed[node.inputs[0].index()]
+}
+
+/// `x · scale + shift`: what a batch norm with fixed statistics does to each channel.
+pub(super) struct Affine {
+    scale: NodeId,
+    shift: NodeId,
+}
+
+/// What the batch norm `node` does.
+pub(super) fn affine(s: &mut Simplifier<'_>, node: &Node, eps: f32) -> Result<Affine> {
+    let [gamma, beta, mean, variance] = [1, 2, 3, 4].map(|i| s.rewriter().new_id(node.inputs[i]));
+    let eps = s.scalar(s.dtype(variance), f64::from(eps))?;
+    let root = s.build(Op::Binary(B::Add), &[variance, eps])?;
+    let root = s.build(Op::Activation(Activation::Rsqrt), &[root])?;
+    let scale = s.build(Op::Binary(B::Mul), &[gamma, root])?;
+    let shift = s.build(Op::Binary(B::Mul), &[mean, scale])?;
+    let shift = s.build(Op::Binary(B::Sub), &[beta, shift])?;
+    Ok(Affine { scale, shift })
+}
+
+impl Affine {
+    /// Applied to the channels of `x` `[N, C, …]`.
+    pub(super) fn of_channels(&self, s: &mut Simplifier<'_>, x: NodeId) -> Result<NodeId> {
+        let mut per_channel = vec![Dim::Static(1); s.dims(x).len().saturating_sub(1)];
+        per_channel[0] = s.dims(x)[1];
+        let scale = s.reshape(self.scale, per_channel.clone())?;
+        let shift = s.reshape(self.shift, per_channel)?;
+        let scaled = s.build(Op::Binary(B::Mul), &[x, scale])?;
+        s.build(Op::Binary(B::Add), &[scaled, shift])
+    }
+}
+
 struct Folder<'g> {
     graph: &'g Graph,
     uses: Vec<usize>,
     fixed: Vec<bool>,
+    /// Whether nothing will be made shorter than it is.
+    is_long: bool,
     s: Simplifier<'g>,
 }
 
@@ -71,18 +113,11 @@ impl Folder<'_> {
 
     /// `(x − mean) · scale + beta` with `scale = gamma / √(variance + eps)`.
     fn batch_norm(&mut self, node: &Node, eps: f32) -> Result<Option<NodeId>> {
-        let &[x, gamma, beta, mean, variance] = node.inputs.as_slice() else { return Ok(None) };
-        if [gamma, beta, mean, variance].iter().any(|id| !self.fixed[id.index()]) || self.fixed[x.index()] {
+        let x = node.inputs[0];
+        if !has_fixed_statistics(node, &self.fixed) {
             return Ok(None);
         }
-        let statistics = self.new_ids(&[gamma, beta, mean, variance]);
-        let &[gamma, beta, mean, variance] = statistics.as_slice() else { return Ok(None) };
-        let eps = self.s.scalar(self.s.dtype(variance), f64::from(eps))?;
-        let root = self.binary(B::Add, variance, eps)?;
-        let root = self.s.build(Op::Activation(Activation::Rsqrt), &[root])?;
-        let scale = self.binary(B::Mul, gamma, root)?;
-        let shift = self.binary(B::Mul, mean, scale)?;
-        let shift = self.binary(B::Sub, beta, shift)?;
+        let Affine { scale, shift } = affine(&mut self.s, node, eps)?;
         if let Some(folded) = self.scaled_convolution(x, scale, shift)? {
             return Ok(Some(folded));
         }
@@ -91,14 +126,11 @@ impl Folder<'_> {
         {
             return self.binary(B::Add, scaled, shift).map(Some);
         }
-        // Alone: a factor and a summand for each channel.
-        let mut per_channel = vec![Dim::Static(1); node.shape.rank().saturating_sub(1)];
-        per_channel[0] = node.shape.dim(1);
-        let (scale, shift) =
-            (self.s.reshape(scale, per_channel.clone())?, self.s.reshape(shift, per_channel)?);
+        if !self.is_long {
+            return Ok(None);
+        }
         let x = self.s.rewriter().new_id(x);
-        let scaled = self.binary(B::Mul, x, scale)?;
-        self.binary(B::Add, scaled, shift).map(Some)
+        Affine { scale, shift }.of_channels(&mut self.s, x).map(Some)
     }
 
     /// A convolution used here only, its weights scaled and its bias moved.

@@ -389,3 +389,69 @@ fn what_is_computed_once_is_rounded_once() {
         assert_eq!(count(&after, OpKind::Cast), 3, "{after}");
     }
 }
+
+/// A batch norm alone, between reductions that keep the sums short.
+const NORM: &str = "x: [2, 3, 4] f32
+    gamma: param [3] f32
+    beta: param [3] f32
+    mean: param [3] f32
+    variance: param [3] f32
+    e = Activation.Abs(x)
+    n = BatchNorm(e, gamma, beta, mean, variance) {eps=0.001}
+    y = Activation.Relu(n)
+    return y";
+
+#[test]
+fn a_batch_norm_is_computed_long_and_rounded_once() {
+    let before = short(NORM);
+    for options in [
+        CompileOptions::default().precision(Precision::BF16),
+        CompileOptions::default().precision(Precision::F16),
+        with(PrecisionPolicy::AutoMixedBf16),
+    ] {
+        // It is left to the policy, which makes a factor and a summand of it.
+        let folded = apply_with(rlx_opt::passes::fold_batch_norm::run, &before, &options);
+        assert_eq!(count(&folded, OpKind::BatchNorm), 1, "{folded}");
+        let after = apply_with(apply_precision::run, &folded, &options);
+        assert_eq!(count(&after, OpKind::BatchNorm), 0, "{after}");
+        // The ReLU moves in front of the cast.
+        let after = apply_with(rlx_opt::passes::simplify::run, &after, &options);
+        for node in after.nodes() {
+            let long =
+                matches!(node.op, Op::Binary(_) | Op::Activation(Activation::Relu | Activation::Rsqrt));
+            assert!(!long || node.shape.dtype() == DType::F32, "{after}");
+        }
+        // Of the input; of what the norm reads, to f32; of what the ReLU behind it gives; of the output.
+        assert_eq!(count(&after, OpKind::Cast), 4, "{after}");
+    }
+    // What is asked to stay f32 does, as two ops.
+    let options = with(PrecisionPolicy::AutoMixedConservative);
+    let folded = apply_with(rlx_opt::passes::fold_batch_norm::run, &before, &options);
+    let after = apply_with(apply_precision::run, &folded, &options);
+    assert_eq!((count(&after, OpKind::BatchNorm), count(&after, OpKind::Cast)), (0, 0), "{after}");
+}
+
+#[test]
+fn a_norm_of_bf16_is_within_one_rounding_of_the_exact_one() {
+    let before = short(NORM);
+    let options = CompileOptions::default().precision(Precision::BF16);
+    let folded = apply_with(rlx_opt::passes::fold_batch_norm::run, &before, &options);
+    let after = apply_with(apply_precision::run, &folded, &options);
+    let x: Vec<f64> = (0..24).map(|i| f64::from(i) / 16.0 - 0.6875).collect();
+    // None of these is a bf16.
+    let statistics = [
+        ("gamma", [0.333, 1.777, -0.91]),
+        ("beta", [0.123, -0.456, 0.789]),
+        ("mean", [0.201, 0.302, 0.403]),
+        ("variance", [0.51, 1.23, 0.77]),
+    ];
+    let mut all = Bindings::default();
+    all.set_input("x", Value::float(DType::F32, &[2, 3, 4], x));
+    for (name, values) in statistics {
+        all.set_param(name, Value::float(DType::F32, &[3], values.to_vec()));
+    }
+    let [exact, rounded] = [&before, &after].map(|graph| oracle::evaluate(graph, &all).unwrap()[0].to_f64());
+    for (exact, rounded) in exact.iter().zip(&rounded) {
+        assert!((exact - rounded).abs() <= exact.abs() * 2f64.powi(-8) + 1e-6, "{exact} {rounded}");
+    }
+}

@@ -1,12 +1,19 @@
 //! Several ops of floats as one instruction of the tile program: each is applied to what there is so far, in registers.
 //!
 //! An instruction of its own for each op reads a tile that the one before wrote, which takes longer than a sum or a product does: a batch norm and what
-//! bounds it, `max((x − mean)·scale + shift, 0)`, is one chain of four links. Every op rounds as it does alone, so no bit depends on what is joined.
+//! bounds it, `max(x·scale + shift, 0)`, is one chain of three links. Every op rounds as it does alone, so no bit depends on what is joined.
+//!
+//! Links are of f32 or of one 16-bit type. Those of f32 are *wide*: their operand is f32, and their result is not rounded. A batch norm of bf16 reads
+//! and writes bf16 and has wide links between, so it is rounded once, as it is stored.
 //!
 //! A chain is chosen at run time: four vectors go through a link together, so that it is looked at once for all of them.
 
+use std::marker::PhantomData;
+
 use rlx_ir::DType;
 
+use super::affine::AffineOf;
+use super::halves::Conversion;
 use super::instr::{ARGS, Code, Source};
 use super::vectors::Binary;
 use crate::gemm::Packed;
@@ -15,28 +22,41 @@ use crate::kernels::packed_type;
 use crate::math::Light;
 use crate::simd::{LANES, Simd};
 
-/// Ops of a chain: the first operand is what it starts from.
-const LINKS: usize = ARGS - 1;
+/// Links of a chain: the first operand is what it starts from, and two may be conversions.
+const LINKS: usize = ARGS + 1;
 
 /// Vectors that go through a link together: an even number, and the fewest that are read and written two at a time.
 const TOGETHER: usize = 4;
 const TWO: usize = 2;
 
+/// What a link does.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    /// An op of what there is and the next operand.
+    Binary(Binary),
+    /// An op of the next operand and what there is.
+    Swapped(Binary),
+    /// An op of what there is.
+    Light(Light),
+    /// Nothing: what there is is rounded behind it.
+    Nothing,
+}
+
 /// One op.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Link {
-    /// Of what there is and the next operand.
-    Binary(Binary),
-    /// Of the next operand and what there is.
-    Swapped(Binary),
-    /// Of what there is.
-    Light(Light),
+struct Link {
+    does: Does,
+    /// Whether its operand is f32 and its result is not rounded.
+    wide: bool,
 }
 
 /// The ops of a chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chain {
-    dtype: DType,
+    /// The type of what is not f32; f32 if everything is.
+    short: DType,
+    /// Whether the first operand is f32, and whether the result is.
+    wide_ends: [bool; 2],
     links: [Link; LINKS],
     len: usize,
 }
@@ -44,32 +64,88 @@ pub(crate) struct Chain {
 impl Chain {
     /// The instruction as a chain, if it is one or can be.
     pub(super) fn of(code: Code) -> Option<Chain> {
-        let (link, dtype) = match code {
-            Code::Chain(chain) => return Some(chain),
-            Code::Binary(Binary::Pow, _) => return None,
-            Code::Binary(op, dtype) => (Link::Binary(op), dtype),
-            Code::Unary(f, dtype) => (Link::Light(Light::of(f)?), dtype),
-            _ => return None,
+        let one = |does, dtype| {
+            let wide = dtype == DType::F32;
+            Chain { short: dtype, wide_ends: [wide; 2], links: [Link { does, wide }; LINKS], len: 1 }
         };
-        Some(Chain { dtype, links: [link; LINKS], len: 1 })
+        Some(match code {
+            Code::Chain(chain) => chain,
+            Code::Binary(Binary::Pow, _) => return None,
+            Code::Binary(op, dtype) => one(Does::Binary(op), dtype),
+            Code::Unary(f, dtype) => one(Does::Light(Light::of(f)?), dtype),
+            Code::Half(conversion, dtype) => {
+                let round = one(Does::Nothing, dtype);
+                match conversion {
+                    Conversion::Widen => Chain { wide_ends: [false, true], len: 0, ..round },
+                    Conversion::Round => Chain { wide_ends: [true, true], ..round },
+                    Conversion::Narrow => Chain { wide_ends: [true, false], ..round },
+                }
+            }
+            _ => return None,
+        })
     }
 
-    /// This chain and behind it `next`, a chain of one op, whose operand number `at` is this chain's result; `None` if that is too long.
+    /// This chain and behind it `next`, a chain of one op, whose operand number `at` is this chain's result; `None` if there is no such chain.
     pub(super) fn then(mut self, next: Chain, at: usize) -> Option<Chain> {
-        let link = match next.links[0] {
-            Link::Binary(op) if at == 1 => Link::Swapped(op),
-            link => link,
-        };
-        if next.len != 1 || next.dtype != self.dtype || self.len == LINKS {
+        let one_type = self.short == next.short || self.short == DType::F32 || next.short == DType::F32;
+        if next.len > 1 || self.wide_ends[1] != next.wide_ends[0] || !one_type {
             return None;
         }
-        self.links[self.len] = link;
+        if self.short == DType::F32 {
+            self.short = next.short;
+        }
+        self.wide_ends[1] = next.wide_ends[1];
+        let rounds = |link: &Link| matches!(link.does, Does::Nothing);
+        let mut link = next.links[0];
+        // What was rounded is not rounded again.
+        if next.len == 0 || rounds(&link) && self.links().last().is_some_and(rounds) {
+            return Some(self);
+        }
+        if let Does::Binary(op) = link.does
+            && at == 1
+        {
+            link.does = Does::Swapped(op);
+        }
+        *self.links.get_mut(self.len)? = link;
         self.len += 1;
         Some(self)
     }
 
     fn links(&self) -> &[Link] {
         &self.links[..self.len]
+    }
+
+    /// The links but for a last one that rounds what is rounded as it is written.
+    fn ops(&self) -> &[Link] {
+        match self.links() {
+            [ops @ .., Link { does: Does::Nothing, .. }] if !self.wide_ends[1] => ops,
+            all => all,
+        }
+    }
+
+    /// The chain as a factor and a summand in f32, if it is one that reads and writes one type.
+    pub(super) fn as_affine(&self) -> Option<AffineOf> {
+        let ops = self.ops();
+        if self.wide_ends != [self.short == DType::F32; 2] || !ops.iter().all(|link| link.wide) {
+            return None;
+        }
+        let does = |i: usize| ops.get(i).map(|link| link.does);
+        // Either operand may be first.
+        let is =
+            |i: usize, op: Binary| matches!(does(i), Some(Does::Binary(f) | Does::Swapped(f)) if f == op);
+        let bounds = match does(2) {
+            None => None,
+            Some(Does::Light(Light::Bounds { lo, hi })) => Some((lo, hi)),
+            Some(_) => return None,
+        };
+        let is_affine = ops.len() <= 3 && is(0, Binary::Mul) && is(1, Binary::Add);
+        is_affine.then_some(AffineOf { dtype: self.short, bounds })
+    }
+
+    /// Whether it has both f32 and a shorter type.
+    fn is_mixed(&self) -> bool {
+        let is_wide = |link: &Link| link.wide;
+        self.short != DType::F32 && (self.wide_ends.contains(&true) || self.links().iter().any(is_wide))
     }
 
     /// Nanoseconds for one element, roughly.
@@ -82,34 +158,29 @@ impl Chain {
     /// # Safety
     /// As [`Code::run`].
     pub(super) unsafe fn run(&self, isa: Isa, sources: &[Source; ARGS], out: *mut u8, n: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { run(isa, self.links(), self.dtype, sources, out, n) }
+        packed_type!(self.short, T => match self.is_mixed() {
+            false => T::run(isa, Run::<T, false> { chain: self, sources, out, n, short: PhantomData }),
+            true => T::run(isa, Run::<T, true> { chain: self, sources, out, n, short: PhantomData }),
+        }, _ => {});
     }
 }
 
-/// Computes `n` elements of f32 or 16-bit floats; other types are left alone.
-///
-/// # Safety
-/// As [`Code::run`].
-pub(super) unsafe fn run(isa: Isa, links: &[Link], dtype: DType, sources: &[Source], out: *mut u8, n: usize) {
-    packed_type!(dtype, T => T::run(isa, Run { links, sources, out: out.cast::<T>(), n }), _ => {});
-}
-
-struct Run<'a, T> {
-    links: &'a [Link],
+struct Run<'a, T, const MIXED: bool> {
+    chain: &'a Chain,
     sources: &'a [Source],
-    out: *mut T,
+    out: *mut u8,
     n: usize,
+    short: PhantomData<T>,
 }
 
-impl<T: Packed> Kernel for Run<'_, T> {
+impl<T: Packed, const MIXED: bool> Kernel for Run<'_, T, MIXED> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let block = TOGETHER * LANES;
         let whole = self.n - self.n % block;
-        // SAFETY: `run` was promised the memory; all vectors are within `n` elements.
+        // SAFETY: `Chain::run` was promised the memory; all vectors are within `n` elements.
         unsafe {
             for i in (0..whole).step_by(block) {
                 self.vectors::<S, TOGETHER>(s, i, LANES);
@@ -128,11 +199,11 @@ impl<T: Packed> Kernel for Run<'_, T> {
     }
 }
 
-impl<T: Packed> Run<'_, T> {
+impl<T: Packed, const MIXED: bool> Run<'_, T, MIXED> {
     /// `V` vectors of `n` elements each, from element `i` on; of whole vectors unless it is one.
     ///
     /// # Safety
-    /// They must be within what [`run`] was promised.
+    /// They must be within what [`Chain::run`] was promised.
     #[inline(always)]
     unsafe fn vectors<S: Simd, const V: usize>(&self, s: S, i: usize, n: usize) {
         // (Loops: a closure would be a function without the instruction set.)
@@ -145,23 +216,26 @@ impl<T: Packed> Run<'_, T> {
         }
         let mut operands = self.sources.iter();
         let mut next = || operands.next().copied().unwrap_or(self.sources[0]);
+        let links = self.chain.ops();
+        let [wide_first, wide_last] = self.chain.wide_ends;
         let mut x = [s.zero(); V];
         // SAFETY: the caller's promise.
         unsafe {
-            Self::load(s, next(), i, n, &mut x);
-            for (l, link) in self.links.iter().enumerate() {
+            Self::load(s, next(), wide_first, i, n, &mut x);
+            for (l, link) in links.iter().enumerate() {
                 let mut y = [s.zero(); V];
-                match *link {
-                    Link::Light(_) => {}
-                    Link::Binary(_) => Self::load(s, next(), i, n, &mut y),
-                    Link::Swapped(_) => {
+                match link.does {
+                    Does::Light(_) | Does::Nothing => {}
+                    Does::Binary(_) => Self::load(s, next(), link.wide, i, n, &mut y),
+                    Does::Swapped(_) => {
                         y = x;
-                        Self::load(s, next(), i, n, &mut x);
+                        Self::load(s, next(), link.wide, i, n, &mut x);
                     }
                 }
-                match *link {
-                    Link::Light(f) => f.apply::<S, f32>(s, &mut x),
-                    Link::Binary(op) | Link::Swapped(op) => match op {
+                match link.does {
+                    Does::Nothing => {}
+                    Does::Light(f) => f.apply::<S, f32>(s, &mut x),
+                    Does::Binary(op) | Does::Swapped(op) => match op {
                         Binary::Add => each!(x, |k| s.add(x[k], y[k])),
                         Binary::Sub => each!(x, |k| s.sub(x[k], y[k])),
                         Binary::Mul => each!(x, |k| s.mul(x[k], y[k])),
@@ -172,19 +246,31 @@ impl<T: Packed> Run<'_, T> {
                         Binary::Pow => {}
                     },
                 }
-                // The last result is rounded as it is written.
-                if l + 1 < self.links.len() {
+                // A short result is rounded as it is written.
+                let exact = MIXED && link.wide || l + 1 == links.len() && !(MIXED && wide_last);
+                if !exact {
                     Self::round(s, &mut x);
                 }
             }
-            if const { V > 1 } {
-                for (k, x) in x.chunks_exact(TWO).enumerate() {
-                    T::store_two(s, self.out.add(i + k * TWO * LANES), [x[0], x[1]]);
-                }
-            } else {
-                for (k, x) in x.into_iter().enumerate() {
-                    T::store(s, self.out.add(i + k * LANES), n, x);
-                }
+            self.store(s, wide_last, i, n, x);
+        }
+    }
+
+    /// # Safety
+    /// As [`Run::vectors`].
+    #[inline(always)]
+    unsafe fn store<S: Simd, const V: usize>(&self, s: S, wide: bool, i: usize, n: usize, x: [S::F; V]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if MIXED && wide {
+                return store_each(s, self.out.cast::<f32>().add(i), n, x);
+            }
+            let out = self.out.cast::<T>().add(i);
+            if const { MIXED || V == 1 } {
+                return store_each(s, out, n, x);
+            }
+            for (k, x) in x.chunks_exact(TWO).enumerate() {
+                T::store_two(s, out.add(k * TWO * LANES), [x[0], x[1]]);
             }
         }
     }
@@ -192,22 +278,25 @@ impl<T: Packed> Run<'_, T> {
     /// # Safety
     /// As [`Run::vectors`], of this operand.
     #[inline(always)]
-    unsafe fn load<S: Simd, const V: usize>(s: S, from: Source, i: usize, n: usize, to: &mut [S::F; V]) {
-        let p = from.ptr.cast::<T>();
+    unsafe fn load<S: Simd, const V: usize>(
+        s: S,
+        from: Source,
+        wide: bool,
+        i: usize,
+        n: usize,
+        to: &mut [S::F; V],
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
-            if from.step == 0 {
-                *to = [T::splat(s, p); V];
-                return;
+            if MIXED && wide {
+                return load_each(s, from.ptr.cast::<f32>(), from.step, i, n, to);
             }
-            if const { V > 1 } {
-                for (k, to) in to.chunks_exact_mut(TWO).enumerate() {
-                    [to[0], to[1]] = T::load_two(s, p.add(i + k * TWO * LANES));
-                }
-            } else {
-                for (k, to) in to.iter_mut().enumerate() {
-                    *to = T::load(s, p.add(i + k * LANES), n);
-                }
+            let p = from.ptr.cast::<T>();
+            if const { MIXED || V == 1 } || from.step == 0 {
+                return load_each(s, p, from.step, i, n, to);
+            }
+            for (k, to) in to.chunks_exact_mut(TWO).enumerate() {
+                [to[0], to[1]] = T::load_two(s, p.add(i + k * TWO * LANES));
             }
         }
     }
@@ -223,6 +312,55 @@ impl<T: Packed> Run<'_, T> {
             for x in x {
                 *x = T::round(s, *x);
             }
+        }
+    }
+}
+
+/// Reads `V` vectors of `n` elements each, from element `i` on, as they are in memory; or one value in all of them, by a `step` of 0.
+///
+/// # Safety
+/// They must be readable, and whole unless it is one.
+#[inline(always)]
+pub(super) unsafe fn load_each<S: Simd, T: Packed, const V: usize>(
+    s: S,
+    p: *const T,
+    step: usize,
+    i: usize,
+    n: usize,
+    to: &mut [S::F; V],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if step == 0 {
+            *to = [T::splat(s, p); V];
+            return;
+        }
+        for (k, to) in to.iter_mut().enumerate() {
+            *to = T::load(s, p.add(i + k * LANES), n);
+        }
+    }
+}
+
+/// Writes them.
+///
+/// # Safety
+/// As [`load_each`], to memory that is writable.
+#[inline(always)]
+pub(super) unsafe fn store_each<S: Simd, T: Packed, const V: usize>(
+    s: S,
+    out: *mut T,
+    n: usize,
+    x: [S::F; V],
+) {
+    let pairs = x.chunks_exact(TWO);
+    let single = pairs.remainder();
+    // SAFETY: the caller's promise.
+    unsafe {
+        for (k, x) in pairs.enumerate() {
+            T::store_pair(s, out.add(k * TWO * LANES), [x[0], x[1]]);
+        }
+        for &x in single {
+            T::store(s, out.add((V - 1) * LANES), n, x);
         }
     }
 }
@@ -289,5 +427,68 @@ mod tests {
                 assert_eq!(out, wanted, "{n} on {isa}");
             }
         }
+    }
+
+    /// A norm of bf16 that is computed in f32 and rounded once, then a sum of bf16, then one of f32.
+    #[test]
+    fn a_chain_rounds_where_types_change() {
+        use half::bf16;
+        let (f32, short) = (DType::F32, DType::BF16);
+        let links = [
+            (Code::Half(Conversion::Widen, short), 0),
+            (Code::Binary(Binary::Mul, f32), 0),
+            (Code::Binary(Binary::Sub, f32), 1),
+            (Code::Half(Conversion::Round, short), 0),
+            (Code::Half(Conversion::Narrow, short), 0),
+            (Code::Binary(Binary::Add, short), 0),
+            (Code::Half(Conversion::Widen, short), 0),
+            (Code::Binary(Binary::Mul, f32), 1),
+        ];
+        let values = |scale: f32| (0..150).map(move |i| (i as f32 * scale).sin());
+        let x: Vec<bf16> = values(0.7).map(bf16::from_f32).collect();
+        let (scale, shift, last): (Vec<f32>, Vec<f32>, f32) =
+            (values(1.3).collect(), values(2.9).collect(), 0.3);
+        let more: Vec<bf16> = values(0.2).map(bf16::from_f32).collect();
+        let source = |ptr: *const u8, step| Source { ptr, step };
+        let sources = [
+            source(x.as_ptr().cast(), 1),
+            source(scale.as_ptr().cast(), 1),
+            source(shift.as_ptr().cast(), 1),
+            source(more.as_ptr().cast(), 1),
+            source((&raw const last).cast(), 0),
+        ];
+        let round = |x: f32| bf16::from_f32(x).to_f32();
+        let norm = |i: usize| round(shift[i] - x[i].to_f32() * scale[i]);
+        let sum = |i: usize| round(norm(i) + more[i].to_f32());
+        let chain = |n: usize| {
+            let chain = links[..n].iter().map(|&(code, at)| (Chain::of(code).unwrap(), at));
+            chain.reduce(|(all, at), (link, of)| (all.then(link, of).unwrap(), at)).unwrap().0
+        };
+        for isa in Isa::available() {
+            for n in [1, 16, 32, 47, 64, 96, 112, 150] {
+                let (mut short, mut long) = (vec![bf16::ZERO; n], vec![0f32; n]);
+                // SAFETY: all operands have 150 elements or step by 0, and there is room for the results.
+                unsafe { chain(5).run(isa, &sources, short.as_mut_ptr().cast(), n) };
+                assert!((0..n).all(|i| short[i].to_f32() == norm(i)), "{n} on {isa}");
+                // SAFETY: as above.
+                unsafe { chain(6).run(isa, &sources, short.as_mut_ptr().cast(), n) };
+                assert!((0..n).all(|i| short[i].to_f32() == sum(i)), "{n} on {isa}");
+                // SAFETY: as above.
+                unsafe { chain(8).run(isa, &sources, long.as_mut_ptr().cast(), n) };
+                assert!((0..n).all(|i| long[i] == last * sum(i)), "{n} on {isa}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_has_one_short_type() {
+        let of = |code| Chain::of(code).unwrap();
+        let sum = of(Code::Binary(Binary::Add, DType::BF16));
+        assert!(sum.then(of(Code::Binary(Binary::Add, DType::F16)), 0).is_none());
+        // What is bf16 is no operand of f32 before it is widened.
+        let long = of(Code::Binary(Binary::Add, DType::F32));
+        assert!(sum.then(long, 0).is_none());
+        let widened = sum.then(of(Code::Half(Conversion::Widen, DType::BF16)), 0).unwrap();
+        assert!(widened.then(long, 0).is_some());
     }
 }

@@ -7,6 +7,7 @@
 //! their own: a tile is some of them, and the operand's slot holds it as many times. An operand that is read through a transposed view
 //! is transposed on the way, a panel of the tiles of sixteen rows at a time.
 
+mod affine;
 mod chain;
 mod functions;
 pub(crate) mod halves;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use rlx_ir::{DType, Graph, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
+use self::affine::Affine;
 use self::instr::{ARGS, Source};
 use self::program::{InputKind, Instr, TILE, TileProgram};
 use self::tables::{BYTES, ENTRIES, WORTH_TABLES};
@@ -174,6 +176,8 @@ pub(crate) struct Elementwise {
     height: usize,
     /// Whether tiles are run by `plain`.
     plain: bool,
+    /// The whole of it, where it is a factor and a summand for each column.
+    affine: Option<Affine>,
     worth: bool,
 }
 
@@ -192,6 +196,7 @@ impl Elementwise {
             by_row: true,
             height: 0,
             plain: false,
+            affine: None,
             worth: false,
         }
     }
@@ -236,6 +241,7 @@ impl Elementwise {
         }
         self.shape(elements);
         self.plain = self.is_plain();
+        self.affine = Affine::of(self);
         let nanos = self.program.nanos * (self.rows * self.inner) as f64;
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs { thread_scratch: self.scratch_bytes(), shared_scratch: 0, nanos })
@@ -273,6 +279,10 @@ impl Elementwise {
     /// # Safety
     /// As [`StepKernel::run`].
     pub(crate) unsafe fn run_all(&self, cx: &mut RunCx<'_, '_>) {
+        if let Some(affine) = &self.affine {
+            // SAFETY: the caller's promise.
+            return unsafe { affine.run(cx, self.worth) };
+        }
         let bases = Bases(cx.bases);
         let isa = cx.isa;
         cx.parallel(self.worth, self.tiles(), &|range, scratch| {

@@ -3,12 +3,12 @@
 
 use rlx_ir::DType;
 
-use super::chain::{self, Link};
-use super::instr::Source;
+use super::chain::Chain;
+use super::instr::{ARGS, Code, Source};
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::kernels::packed_type;
-use crate::math::{self, Light, Unary};
+use crate::math::{self, Unary};
 use crate::simd::{LANES, Simd};
 
 /// Functions of two floats that have vector code.
@@ -29,13 +29,11 @@ pub(crate) enum Binary {
 /// `x` must be readable and `out` writable for `n` elements of the type; they may be the same, but must not overlap otherwise.
 pub(super) unsafe fn unary(isa: Isa, f: Unary, dtype: DType, x: *const u8, out: *mut u8, n: usize) {
     if dtype != DType::F32
-        && let Some(light) = Light::of(f)
+        && let Some(chain) = Chain::of(Code::Unary(f, dtype))
     {
         // Widened in registers, as other functions are by way of memory.
         // SAFETY: the caller's promise.
-        return unsafe {
-            chain::run(isa, &[Link::Light(light)], dtype, &[Source { ptr: x, step: 1 }], out, n)
-        };
+        return unsafe { chain.run(isa, &[Source { ptr: x, step: 1 }; ARGS], out, n) };
     }
     // SAFETY: the caller's promise.
     unsafe { packed_type!(dtype, T => math::apply(isa, f, x.cast::<T>(), out.cast::<T>(), n), _ => {}) }

@@ -12,6 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "twice", fast: false, apply: twice },
     Rule { name: "cast-nothing", fast: false, apply: cast_nothing },
     Rule { name: "cast-of-cast", fast: false, apply: cast_of_cast },
+    Rule { name: "relu-before-rounding", fast: true, apply: relu_before_rounding },
     Rule { name: "power", fast: false, apply: power },
     Rule { name: "root-power", fast: true, apply: root_power },
     Rule { name: "divide-by-constant", fast: false, apply: divide_by_constant },
@@ -99,6 +100,19 @@ fn cast_of_cast(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     if other_way || !holds(between, from) {
         return Ok(None);
     }
+    s.build(Op::Cast { to }, &[x]).map(Some)
+}
+
+/// `relu(cast(x)) → cast(relu(x))` for a cast to a shorter float, so that ops of f32 stay together, and what they give is rounded as it is
+/// stored. Changes −0 to +0 where a negative number is rounded to zero.
+fn relu_before_rounding(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (&Op::Activation(A::Relu), &Op::Cast { to }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    let x = s.input(inputs[0], 0);
+    let from = s.dtype(x);
+    if !from.is_float() || !to.is_float() || !holds(from, to) || from == to {
+        return Ok(None);
+    }
+    let x = s.build(op.clone(), &[x])?;
     s.build(Op::Cast { to }, &[x]).map(Some)
 }
 
