@@ -17,6 +17,56 @@ use crate::kernels::{RunCx, Shared};
 use crate::simd::{LANES, Simd};
 use crate::window::copy_every;
 
+/// Units of work. Of many blocks each is one. Few are divided into as many shares of the filters as they have vectors of pixels, so that units take
+/// equally long, though the last block of an image is smaller: threads that get as many units end together.
+#[derive(Debug, Clone, Copy)]
+struct Units {
+    blocks: Blocks,
+    /// Pixels of a block for each unit of it.
+    pixels: usize,
+}
+
+/// Some of the units, of one block.
+#[derive(Debug, PartialEq)]
+struct Part {
+    image: usize,
+    /// The pixels of the block.
+    pixels: Range<usize>,
+    /// From which share of the filters to which one, and how many there are.
+    share: [usize; 3],
+}
+
+impl Units {
+    fn of(blocks: Blocks) -> Units {
+        // The columns of a block that two threads share are copied twice.
+        let pixels = if blocks.len() < FEWEST { LANES } else { blocks.rows };
+        Units { blocks, pixels }
+    }
+
+    fn of_image(&self) -> usize {
+        self.blocks.pixels.div_ceil(self.pixels)
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.images * self.of_image()
+    }
+
+    /// Takes the units of one block from the front of a range.
+    fn next(&self, range: &mut Range<usize>) -> Option<Part> {
+        let first = range.clone().next()?;
+        let (image, unit) = (first / self.of_image(), first % self.of_image());
+        let of_block = self.blocks.rows / self.pixels;
+        let block = unit / of_block;
+        let of = of_block.min(self.of_image() - block * of_block);
+        let start = unit - block * of_block;
+        let end = of.min(start + range.len());
+        range.start += end - start;
+        let begin = block * self.blocks.rows;
+        let pixels = begin..self.blocks.pixels.min(begin + self.blocks.rows);
+        Some(Part { image, pixels, share: [start, end, of] })
+    }
+}
+
 /// Bytes of the panels that are copied at a time.
 const BLOCK: usize = 256 << 10;
 
@@ -149,30 +199,22 @@ impl Conv {
             ahead: Ahead::Nothing,
             wide: None,
         };
-        let (isa, [columns, _], blocks) = (cx.isa, s.block(), s.panels(&y));
-        // Of few blocks, the filters are divided as well.
-        let parts = FEWEST.div_ceil(blocks.len().max(1));
-        cx.parallel(s.worth, blocks.len() * parts, &|tasks, scratch| {
+        let (isa, [columns, _], units) = (cx.isa, s.block(), Units::of(s.panels(&y)));
+        cx.parallel(s.worth, units.len(), &|mut range, scratch| {
             let to = scratch.cast::<f32>();
-            let mut copied = None;
-            for task in tasks {
-                let (number, part) = (task / parts, task % parts);
-                let (image, block) = blocks.place(number);
+            while let Some(Part { image, pixels, share: [start, end, of] }) = units.next(&mut range) {
                 let mut gemm = whole;
-                (gemm.n, gemm.b) = (block.len(), to.cast_const());
-                gemm.c = gemm.c.wrapping_add(image * y.image + block.start);
+                (gemm.n, gemm.b) = (pixels.len(), to.cast_const());
+                gemm.c = gemm.c.wrapping_add(image * y.image + pixels.start);
                 let all = gemm.tasks(isa);
                 // SAFETY: the caller's promise; tasks are disjoint, and the scratch is the thread's own, with room for a run for each pixel.
                 unsafe {
-                    if copied != Some(number) {
-                        let runs = to.wrapping_add(columns).cast::<Run>();
-                        let count = source.runs(block.clone(), runs);
-                        let runs = std::slice::from_raw_parts(runs, count);
-                        isa.run(Columns { source: &source, image, runs, pixels: block.len(), to });
-                    }
-                    gemm.run(isa, all * part / parts..all * (part + 1) / parts);
+                    let runs = to.wrapping_add(columns).cast::<Run>();
+                    let count = source.runs(pixels.clone(), runs);
+                    let runs = std::slice::from_raw_parts(runs, count);
+                    isa.run(Columns { source: &source, image, runs, pixels: pixels.len(), to });
+                    gemm.run(isa, all * start / of..all * end / of);
                 }
-                copied = Some(number);
             }
         });
     }
@@ -408,5 +450,42 @@ unsafe fn copy<S: Simd>(s: S, from: *const f32, step: usize, to: *mut f32, count
             }
             _ => copy_every(s, from, step, to, count),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever ranges of units threads get, the filters of each block are computed once.
+    #[test]
+    fn ranges_of_units_are_all_shares_of_all_blocks() {
+        for (pixels, shares) in [(441, 28), (96 * 9 + 1, 10)] {
+            for images in [1, 2] {
+                // Few blocks are divided.
+                let units = Units::of(Blocks { images, pixels, rows: 96 });
+                let shares = if images == 2 && pixels == 441 { 5 } else { shares };
+                assert_eq!(units.len(), images * shares);
+                (1..=7).for_each(|threads| covers_all(&units, threads));
+            }
+        }
+    }
+
+    fn covers_all(units: &Units, threads: usize) {
+        let Blocks { images, pixels: all, rows } = units.blocks;
+        let mut next = (0, 0..rows, 0);
+        for t in 0..threads {
+            let mut range = units.len() * t / threads..units.len() * (t + 1) / threads;
+            while let Some(Part { image, pixels, share: [start, end, of] }) = units.next(&mut range) {
+                assert_eq!((image, pixels.clone(), start), next);
+                assert!(start < end && end <= of && of == pixels.len().div_ceil(units.pixels));
+                next = match (end == of, pixels.end == all) {
+                    (false, _) => (image, pixels, end),
+                    (true, false) => (image, pixels.end..all.min(pixels.end + rows), 0),
+                    (true, true) => (image + 1, 0..rows, 0),
+                };
+            }
+        }
+        assert_eq!(next, (images, 0..rows, 0));
     }
 }
