@@ -9,11 +9,15 @@
 //! The sum of a window is taken in the order of the kernel that it stands in for ([`Order`]), and so has its bits.
 
 mod lines;
+mod places;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use lines::suits_lines;
 
 use std::ops::Range;
 
+use self::places::{Place, Places, runs_on};
 use super::{Windows, deal_columns};
 use crate::gemm::each_row;
 use crate::isa::{Isa, Kernel};
@@ -79,6 +83,8 @@ pub(crate) struct Direct {
     parts: usize,
     /// Columns of a line of scratch that are a multiple of the step apart: those lie beside each other.
     columns: usize,
+    /// Whether vectors run on from one line to the next, over the columns between that are no positions.
+    runs_on: bool,
     /// Offsets of the kernel's positions and channels in scratch and in the weights: three nested loops, the outermost first.
     loops: [Vec<[isize; 2]>; 3],
     /// Which of them goes over the positions of a line of the kernel.
@@ -119,7 +125,8 @@ impl Direct {
         let by_lines = [group, filters] == [1, 1];
         let [lines, reads, width] = share(w, group, groups, by_lines);
         let step = w.stride[1];
-        let columns = columns(w, width);
+        let runs_on = !by_lines && width == w.out[1] && runs_on(w, lines);
+        let columns = if runs_on { width + reach(w) } else { columns(w, width) };
         let line = columns * step;
         let pieces = w.out[0].div_ceil(lines) * w.out[1].div_ceil(width);
         let blocks = pieces.saturating_mul(w.images).saturating_mul(groups).max(1);
@@ -155,6 +162,7 @@ impl Direct {
             width,
             parts,
             columns,
+            runs_on,
             loops,
             right,
             rows,
@@ -205,9 +213,14 @@ impl Direct {
     }
 }
 
+/// Columns that are a multiple of the step apart, of those that a position reads besides its first.
+fn reach(w: &Windows) -> usize {
+    w.kernel[1].saturating_sub(1) * w.dilation[1] / w.stride[1]
+}
+
 /// Columns of a line that so many neighbouring positions read, those a multiple of the step apart.
 fn columns(w: &Windows, positions: usize) -> usize {
-    positions.next_multiple_of(LANES) + w.kernel[1].saturating_sub(1) * w.dilation[1] / w.stride[1]
+    positions.next_multiple_of(LANES) + reach(w)
 }
 
 /// Lines of a task, the lines that these read, and positions of a line.
@@ -339,11 +352,13 @@ impl Part<'_> {
             // SAFETY: the caller's promise.
             filter += unsafe {
                 if const { S::GEMM_ROWS > 6 } {
+                    // A filter by itself takes twice as long as one of several: none is left behind.
                     match left {
-                        8.. => self.tiles::<S, 8, 3>(s, filter),
-                        6.. => self.tiles::<S, 6, 4>(s, filter),
-                        4.. => self.tiles::<S, 4, 6>(s, filter),
-                        2.. => self.tiles::<S, 2, 8>(s, filter),
+                        8 | 10.. => self.tiles::<S, 8, 3>(s, filter),
+                        6 | 9 => self.tiles::<S, 6, 4>(s, filter),
+                        4 | 7 => self.tiles::<S, 4, 6>(s, filter),
+                        3 | 5 => self.tiles::<S, 3, 5>(s, filter),
+                        2 => self.tiles::<S, 2, 8>(s, filter),
                         _ => self.tiles::<S, 1, 8>(s, filter),
                     }
                 } else {
@@ -362,31 +377,19 @@ impl Part<'_> {
     /// As [`Part::compute`].
     #[inline(always)]
     unsafe fn tiles<S: Simd, const F: usize, const N: usize>(&self, s: S, filter: usize) -> usize {
-        let (d, w) = (self.direct, &self.direct.windows);
-        let width = self.columns.len();
-        let vectors = width.div_ceil(LANES);
-        let all = self.lines.len() * vectors;
+        let d = self.direct;
         let first = self.group * d.filters + filter;
         let mut weights = [std::ptr::null(); F];
         for f in 0..F {
             weights[f] = d.weight(self.of.weights, first + f);
         }
-        let line_step = w.stride[0] * w.stride[1] * d.columns;
-        // A tile may be as short as a few divisions, of which there are none.
-        let (mut line, mut vector) = (0, 0);
-        let (mut from, mut to) = (self.scratch.cast_const(), 0);
-        for _ in 0..all.div_ceil(N) {
-            let mut tile = Vectors { x: [from; N], to: [0; N], lanes: [0; N] };
+        let mut places = Places::new(self);
+        for _ in 0..places.vectors.div_ceil(N) {
+            let mut tile = Vectors { x: [self.scratch.cast_const(); N], to: [Place::default(); N] };
             for i in 0..N {
-                tile.x[i] = from.wrapping_add(vector * LANES);
-                tile.to[i] = to + vector * LANES;
-                tile.lanes[i] = LANES.min(width - vector * LANES);
-                if vector + 1 < vectors {
-                    vector += 1;
-                } else if line + 1 < self.lines.len() {
-                    (line, vector) = (line + 1, 0);
-                    (from, to) = (from.wrapping_add(line_step), to + w.out[1]);
-                }
+                tile.x[i] = self.scratch.cast_const().wrapping_add(places.from());
+                tile.to[i] = places.place();
+                places.next();
             }
             s.enter(Tile { part: self, first, weights: &weights, vectors: &tile });
         }
@@ -423,11 +426,10 @@ impl Part<'_> {
     }
 }
 
-/// Vectors of positions: what the first kernel position reads, where results go in the task's lines of a plane, and how many those are.
+/// Vectors of positions: what the first kernel position reads, and where results go.
 struct Vectors<const N: usize> {
     x: [*const f32; N],
-    to: [usize; N],
-    lanes: [usize; N],
+    to: [Place; N],
 }
 
 /// F filters from `first` on at N vectors of positions: a function of its own, so that it has the registers to itself.
@@ -488,7 +490,11 @@ impl<const F: usize, const N: usize> Kernel for Tile<'_, F, N> {
                 }
                 let to = part.result(first + f, part.lines.start);
                 for i in 0..N {
-                    s.store_upto(to.wrapping_add(vectors.to[i]), vectors.lanes[i], line[i]);
+                    let place = vectors.to[i];
+                    if let Some(beyond) = place.beyond {
+                        s.store(to.wrapping_add(beyond), line[i]);
+                    }
+                    s.store_upto(to.wrapping_add(place.at), place.lanes, line[i]);
                 }
             });
         }

@@ -114,7 +114,19 @@ impl<const N: usize> Kernel for Tile<'_, N> {
             };
             // The sums are an array of their own, touched by constant indices only: that keeps them in registers.
             let mut acc = [[start; N]; LINES];
-            for row in &d.rows.rows {
+            if w.kernel[0] == 1 {
+                // No line is in two windows.
+                for right in d.positions() {
+                    let weight = s.splat(*weights.wrapping_offset(right[1]));
+                    each_row!(LINES, l => {
+                        let line = from.wrapping_add(l * w.stride[0] * below).wrapping_offset(right[0]);
+                        for i in 0..N {
+                            acc[l][i] = s.mul_add(s.load(line.wrapping_add(i * LANES)), weight, acc[l][i]);
+                        }
+                    }; 0 1 2 3);
+                }
+            }
+            for row in d.rows.rows.iter().filter(|_| w.kernel[0] > 1) {
                 for right in d.positions() {
                     let mut inputs = [s.zero(); N];
                     for i in 0..N {
