@@ -222,12 +222,11 @@ fn is_weighted_sum(kind: OpKind) -> bool {
     is_product(kind) && kind != OpKind::Attention
 }
 
-/// Reductions, norms, softmax and exponentials lose too much in a short type. (A batch norm's statistics are known, and it
-/// computes in f32.)
+/// Reductions, norms, softmax and exponentials lose too much in a short type.
 fn is_delicate(op: &Op) -> bool {
     match op {
         Op::Reduce { .. } | Op::Cumulative { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => true,
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } => true,
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. } => true,
         Op::Binary(f) => matches!(f, B::Pow),
         Op::Activation(f) => f.is_delicate(),
         _ => false,

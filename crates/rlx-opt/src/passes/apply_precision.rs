@@ -18,6 +18,7 @@
 
 mod range;
 
+use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result, Shape, Value};
 
 use crate::facts;
@@ -56,7 +57,9 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
             shorts.push(Some(result));
             continue;
         }
-        let short = match policy.dtype(&node.op).filter(|_| shortens) {
+        // What such a norm reads and writes is as short as a factor's.
+        let factor = folds(node).then_some(Op::Binary(BinaryOp::Mul));
+        let short = match policy.dtype(factor.as_ref().unwrap_or(&node.op)).filter(|_| shortens) {
             Some(_) if needs_no_kernel(&node.op) => moved(node, &shorts, &mut s)?,
             Some(dtype) => match policy.gain(node, graph, dtype, context.target) {
                 Gain::Bytes if !reads_short(node, dtype, &shorts, &s) => None,

@@ -390,7 +390,7 @@ fn what_is_computed_once_is_rounded_once() {
     }
 }
 
-/// A batch norm alone, between reductions that keep the sums short.
+/// A batch norm that no convolution absorbs, behind an op that runs short.
 const NORM: &str = "x: [2, 3, 4] f32
     gamma: param [3] f32
     beta: param [3] f32

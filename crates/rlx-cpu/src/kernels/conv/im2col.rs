@@ -56,13 +56,10 @@ impl Units {
         let first = range.clone().next()?;
         let (image, unit) = (first / self.of_image(), first % self.of_image());
         let of_block = self.blocks.rows / self.pixels;
-        let block = unit / of_block;
-        let of = of_block.min(self.of_image() - block * of_block);
-        let start = unit - block * of_block;
+        let (image, pixels) = self.blocks.place(image * self.blocks.of_image() + unit / of_block);
+        let (start, of) = (unit % of_block, pixels.len().div_ceil(self.pixels));
         let end = of.min(start + range.len());
         range.start += end - start;
-        let begin = block * self.blocks.rows;
-        let pixels = begin..self.blocks.pixels.min(begin + self.blocks.rows);
         Some(Part { image, pixels, share: [start, end, of] })
     }
 }

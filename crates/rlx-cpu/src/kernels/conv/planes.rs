@@ -179,7 +179,8 @@ impl Blocks {
         self.rows / width.max(1)
     }
 
-    fn of_image(&self) -> usize {
+    /// How many blocks an image has.
+    pub(super) fn of_image(&self) -> usize {
         self.pixels.div_ceil(self.rows.max(1))
     }
 
