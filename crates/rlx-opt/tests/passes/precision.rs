@@ -7,7 +7,7 @@ use rlx_ir::testing::plain_lstm;
 use rlx_ir::{ConstData, DType, DimBinding, Op, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{CompileOptions, Precision, PrecisionPolicy, precision};
+use rlx_opt::{CompileOptions, Numerics, Precision, PrecisionPolicy, precision};
 
 const TEXT: &str = "x: [2, 4] f32
     w: param [4, 4] f32
@@ -424,6 +424,11 @@ fn a_batch_norm_is_computed_long_and_rounded_once() {
         // Of the input; of what the norm reads, to f32; of what the ReLU behind it gives; of the output.
         assert_eq!(count(&after, OpKind::Cast), 4, "{after}");
     }
+    // As it is given it is a norm like others, which the mixed policies leave in f32.
+    let options = CompileOptions { numerics: Numerics::Strict, ..with(PrecisionPolicy::AutoMixedBf16) };
+    let after = apply_with(apply_precision::run, &before, &options);
+    let norm = after.nodes().iter().find(|n| n.op.kind() == OpKind::BatchNorm).unwrap();
+    assert_eq!(norm.shape.dtype(), DType::F32, "{after}");
     // What is asked to stay f32 does, as two ops.
     let options = with(PrecisionPolicy::AutoMixedConservative);
     let folded = apply_with(rlx_opt::passes::fold_batch_norm::run, &before, &options);
