@@ -3,7 +3,10 @@
 use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use super::kernel::{AnyRows, Following, Rows};
+use super::kernel::{AnyRows, Following, Rows, Strided};
+
+/// Lines of so many windows are long beside the tiles at their ends.
+const LONG_LINE: usize = 128;
 
 /// The windows of a batch of volumes (frames of lines of pixels), one row per output position, one tap per kernel
 /// position. An image is a volume of one frame.
@@ -100,6 +103,21 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
 
     fn any(&self) -> AnyRows<T> {
         AnyRows::Windows(*self)
+    }
+
+    /// Windows of one tap on a long line, and inside it, are the rows of a matrix; rows that overlap if windows do.
+    #[inline(always)]
+    fn next_rows(&self, rows: &Range<usize>, height: usize) -> (usize, Option<Strided<T>>) {
+        if self.taps() != 1 || self.out[2] < LONG_LINE {
+            return (rows.end, None);
+        }
+        let Following { at, left } = self.windows(self.first + rows.start, &mut []);
+        let count = left.min(rows.len()) / height * height;
+        if count == 0 {
+            return (rows.end.min(rows.start + height), None);
+        }
+        let row_stride = self.stride[2].wrapping_mul(self.strides[2]) as isize;
+        (rows.start + count, Some(Strided { ptr: at, row_stride }))
     }
 
     /// Of an image: the lines of the kernel that meet lines of it, or of a kernel of one line its pixels.

@@ -45,10 +45,11 @@ pub trait Rows: Copy + Send + Sync {
     /// The same rows without their own type: matmuls are compiled once for all sources.
     fn any(&self) -> AnyRows<Self::Element>;
 
-    /// The matrix that these are the rows of, if they are.
+    /// Up to which of these rows, whole tiles of `height`, tiles are of one kind; and the matrix that those are the rows of, if they are.
     #[inline(always)]
-    fn matrix(&self) -> Option<Strided<Self::Element>> {
-        None
+    fn next_rows(&self, rows: &Range<usize>, height: usize) -> (usize, Option<Strided<Self::Element>>) {
+        let _ = height;
+        (rows.end, None)
     }
 
     /// Elements from one step of depth to the next in units of [`Packed::GROUP`] steps: 1 where rows are contiguous.
@@ -136,8 +137,8 @@ impl<T: Copy + Send + Sync + 'static> Rows for Strided<T> {
         Strided { ptr: self.ptr.wrapping_offset(row as isize * self.row_stride), ..*self }
     }
     #[inline(always)]
-    fn matrix(&self) -> Option<Strided<T>> {
-        Some(*self)
+    fn next_rows(&self, rows: &Range<usize>, _: usize) -> (usize, Option<Strided<T>>) {
+        (rows.end, Some(self.skip(rows.start)))
     }
     fn any(&self) -> AnyRows<T> {
         AnyRows::Matrix(*self)
@@ -341,10 +342,11 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
         }
     }
     #[inline(always)]
-    fn matrix(&self) -> Option<Strided<T>> {
+    fn next_rows(&self, rows: &Range<usize>, height: usize) -> (usize, Option<Strided<T>>) {
         match self {
-            AnyRows::Matrix(m) => Some(*m),
-            AnyRows::Columns(_) | AnyRows::Windows(_) => None,
+            AnyRows::Matrix(m) => m.next_rows(rows, height),
+            AnyRows::Columns(c) => c.next_rows(rows, height),
+            AnyRows::Windows(w) => w.next_rows(rows, height),
         }
     }
     fn any(&self) -> AnyRows<T> {

@@ -7,7 +7,7 @@
 
 use super::element::Packed;
 use super::epilogue::{ShortEpilogue, each_row};
-use super::kernel::{Ends, Rows, Tiles, store_tile};
+use super::kernel::{Ends, Rows, Strided, Tiles, store_tile};
 use super::panels::{PANEL, VECTORS, lanes_of};
 use super::prefetch::{Evenly, Prefetch, fetch_result, fetch_words};
 use crate::isa::Kernel;
@@ -45,12 +45,12 @@ enum To<T> {
 }
 
 impl<'a, T: Packed> MatrixTiles<'a, T> {
-    /// These tiles, of [`FETCH_FROM`](super::prefetch::FETCH_FROM) rows or more, if they are of this kind.
+    /// These tiles, of [`FETCH_FROM`](super::prefetch::FETCH_FROM) rows or more of a matrix, if the rest is of this kind, too.
     #[inline(always)]
-    pub(super) fn of<A: Rows<Element = T>>(t: &'a mut Tiles<'_, A>) -> Option<Self> {
+    pub(super) fn of<A: Rows<Element = T>>(t: &'a mut Tiles<'_, A>, matrix: Strided<T>) -> Option<Self> {
         let (g, k, row, col) = (t.g, &t.part.k, t.rows.start, t.col);
         let ends = Ends::of(g, t.part);
-        let (matrix, None, true) = (g.rows.matrix()?, ends.from, t.ahead.is_slow()) else { return None };
+        let (None, true) = (ends.from, t.ahead.is_slow()) else { return None };
         let to = match ends.to {
             Some((p, stride)) => To::Sums(p.wrapping_add(row * stride + col), stride),
             None => {
@@ -59,7 +59,7 @@ impl<'a, T: Packed> MatrixTiles<'a, T> {
             }
         };
         Some(MatrixTiles {
-            a: matrix.skip(row).ptr.wrapping_add(k.start * T::GROUP),
+            a: matrix.ptr.wrapping_add(k.start * T::GROUP),
             a_stride: matrix.row_stride as usize,
             b: t.b,
             far: g.depth() * PANEL,

@@ -252,3 +252,32 @@ fn tiles_end_with_their_line() {
         }
     }
 }
+
+#[test]
+fn windows_of_one_tap_on_long_lines_are_rows_of_a_matrix() {
+    let mut rng = Rng::new(15);
+    for _ in 0..20 {
+        let (volumes, c, oc) = (1 + rng.below(2), 1 + rng.below(5), 1 + rng.below(60));
+        let (size, stride) = ([1, 1 + rng.below(3), 300 + rng.below(200)], [1, 1, 1 + rng.below(2)]);
+        let pad = [0, rng.below(2), rng.below(3)];
+        let rows = extents(size, [1; 3], stride, [1; 3], pad).unwrap();
+        check_convolution(&mut rng, [volumes, c, oc], rows, 1e-5);
+        // Up to the end of a line they are where the tiles have them.
+        let rows = ConvRows { strides: [0, size[2], 1], volume_stride: size[1] * size[2], ..rows };
+        let (line, of_tile) = (pad[1] * rows.out[2], |row: usize| rows.pointers(&rows.tile::<1>(row), 0)[0]);
+        let first = line + 2;
+        let (end, matrix) = rows.next_rows(&(first..line + 2 * rows.out[2]), 8);
+        let matrix = matrix.expect("a line inside the image");
+        assert!(
+            end > first && end <= line + rows.out[2] && (end - first).is_multiple_of(8),
+            "{end}, {rows:?}"
+        );
+        assert!(rows.out[2] - (end - line) < 8 + 2, "{end}, {rows:?}");
+        for row in first..end {
+            assert_eq!(matrix.skip(row - first).ptr, of_tile(row), "{row}, {rows:?}");
+        }
+        // A tile that is on two lines is none.
+        let end = line + rows.out[2];
+        assert!(rows.next_rows(&(end - 2..end + 6), 8).1.is_none(), "{rows:?}");
+    }
+}

@@ -34,23 +34,30 @@ pub(super) unsafe fn tiles_any<S: Simd, R: Rows<Element: Packed>>(
         };
     }
     if const { S::GEMM_VECS == 3 } {
-        let mut t = Tiles { g, rows, col, b, part, ahead };
-        if const { R::Element::GROUP == 1 || S::BF16_DOT }
-            && height >= FETCH_FROM
-            && let Some(tiles) = MatrixTiles::of(&mut t)
-        {
-            // SAFETY: the caller's promise.
-            return unsafe { tiles.enter(s, height, vecs) };
-        }
-        // Elements that are widened as they are loaded are not for speed: one width will do, over the panel's padding.
-        if const { R::Element::GROUP > 1 && !S::BF16_DOT } {
-            heights!(3, t; 1 2 3 4 5 6 7 8 9)
-        } else {
-            match vecs {
-                4 => heights!(4, t; 1 2 3 4 5 6),
-                3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
-                2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
-                _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
+        let mut rows = rows;
+        while !rows.is_empty() {
+            let (end, matrix) = match const { R::Element::GROUP == 1 || S::BF16_DOT } && height >= FETCH_FROM
+            {
+                true => g.rows.next_rows(&rows, height),
+                false => (rows.end, None),
+            };
+            let mut t = Tiles { g, rows: rows.start..end, col, b, part, ahead: &mut *ahead };
+            rows.start = end;
+            if let Some(tiles) = matrix.and_then(|matrix| MatrixTiles::of(&mut t, matrix)) {
+                // SAFETY: the caller's promise.
+                unsafe { tiles.enter(s, height, vecs) };
+                continue;
+            }
+            // Elements that are widened as they are loaded are not for speed: one width will do, over the panel's padding.
+            if const { R::Element::GROUP > 1 && !S::BF16_DOT } {
+                heights!(3, t; 1 2 3 4 5 6 7 8 9)
+            } else {
+                match vecs {
+                    4 => heights!(4, t; 1 2 3 4 5 6),
+                    3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
+                    2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
+                    _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
+                }
             }
         }
     } else {

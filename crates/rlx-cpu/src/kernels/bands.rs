@@ -14,6 +14,8 @@
 //! A thread computes a contiguous range of the result's lines. The lines that windows need beyond it, its neighbour
 //! computes too.
 
+mod part;
+
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,10 +23,10 @@ use std::time::Duration;
 use rlx_ir::clock::Instant;
 
 use super::{RunCx, Shared};
-use crate::gemm::{Gemm, Packed, Rows, Strided};
 use crate::isa::Isa;
 use crate::layout::At;
-use crate::window::WindowPass;
+use part::Lines;
+pub(crate) use part::{Part, PartOf, Typed};
 
 /// The most steps of a band.
 pub(crate) const MOST_PARTS: usize = 4;
@@ -53,8 +55,10 @@ pub(crate) struct LineForm {
     pub(crate) lines: [usize; 2],
     /// Bytes of a line, before and after, without gaps.
     pub(crate) bytes: [usize; 2],
-    /// Whether lines lie one behind the other, before and after.
-    pub(crate) dense: [bool; 2],
+    /// Whether lines of the input may be in a ring buffer. Otherwise the step is the first of its bands.
+    pub(crate) takes_lines: bool,
+    /// Whether the result's lines lie one behind the other.
+    pub(crate) is_dense: bool,
     /// The windows along the lines.
     pub(crate) window: LineWindow,
     /// Bytes of packed weights.
@@ -75,9 +79,6 @@ pub(crate) struct LineWindow {
 }
 
 impl LineWindow {
-    /// One line for each.
-    pub(crate) const ONE: LineWindow = LineWindow { kernel: 1, stride: 1, dilation: 1, before: 0 };
-
     /// The lines of an image of so many that these lines of the result need.
     pub(crate) fn reads(&self, lines: &Range<usize>, of: usize) -> Range<usize> {
         let LineWindow { kernel, stride, dilation, before } = *self;
@@ -92,6 +93,11 @@ impl LineWindow {
         let LineWindow { kernel, stride, dilation, .. } = *self;
         (lines.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1).min(of)
     }
+}
+
+/// The dimension of images that bands are some indices of: lines (0), or of images of one line their pixels (1), which count as lines then.
+pub(crate) fn axis(size: [usize; 2], out: [usize; 2]) -> usize {
+    usize::from(size[0] == 1 && out[0] == 1)
 }
 
 impl LineForm {
@@ -113,184 +119,10 @@ impl LineForm {
     /// Whether `next` reads what this step writes, line by line, and that is more than the cache keeps.
     fn joins(&self, next: &LineForm) -> bool {
         self.y == next.x
-            && self.dense[1]
-            && next.dense[0]
+            && self.is_dense
+            && next.takes_lines
             && (self.images, self.lines[1], self.bytes[1]) == (next.images, next.lines[0], next.bytes[0])
             && self.bytes_after() >= LARGE
-    }
-}
-
-/// What a step does to lines, with its operands.
-pub(crate) enum Part {
-    F32(PartOf<f32>),
-    F16(PartOf<half::f16>),
-    BF16(PartOf<half::bf16>),
-}
-
-/// See [`Part`].
-pub(crate) enum PartOf<T: Packed> {
-    /// A 1 × 1 convolution of images of this many pixels a line: one row each.
-    Product(Gemm<Strided<T>>, usize),
-    /// A convolution with few channels in a group.
-    Windows(WindowPass<T>),
-}
-
-/// Types that parts are of.
-pub(crate) trait Typed: Packed {
-    /// The part of a step.
-    fn part(of: PartOf<Self>) -> Part;
-}
-
-impl Typed for f32 {
-    fn part(of: PartOf<f32>) -> Part {
-        Part::F32(of)
-    }
-}
-impl Typed for half::f16 {
-    fn part(of: PartOf<half::f16>) -> Part {
-        Part::F16(of)
-    }
-}
-impl Typed for half::bf16 {
-    fn part(of: PartOf<half::bf16>) -> Part {
-        Part::BF16(of)
-    }
-}
-
-/// Where a part reads or writes.
-#[derive(Debug, Clone, Copy)]
-enum Lines {
-    /// The step's own operand.
-    Own,
-    /// A ring buffer of so many lines: line `y` is number `y % lines`.
-    Ring(Shared<u8>, usize),
-    /// A result without gaps, elsewhere than the step has it.
-    Apart(Shared<u8>),
-}
-
-impl Lines {
-    /// The lines up to `end` that are one behind the other from `line` on.
-    fn until(self, line: usize, end: usize) -> usize {
-        match self {
-            Lines::Ring(_, lines) => end.min(line + lines - line % lines),
-            Lines::Own | Lines::Apart(_) => end,
-        }
-    }
-}
-
-impl Part {
-    /// Whether its lines of the input must be one behind the other.
-    fn reads_rows(&self) -> bool {
-        match self {
-            Part::F32(part) => part.reads_rows(),
-            Part::F16(part) => part.reads_rows(),
-            Part::BF16(part) => part.reads_rows(),
-        }
-    }
-
-    /// Computes lines of an image that are one behind the other in both buffers.
-    ///
-    /// # Safety
-    /// As the step's own run, for these lines; rings must hold the lines.
-    unsafe fn run(&self, isa: Isa, form: &LineForm, image: usize, lines: Range<usize>, io: [Lines; 2]) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Part::F32(part) => part.run(isa, form, image, lines, io),
-                Part::F16(part) => part.run(isa, form, image, lines, io),
-                Part::BF16(part) => part.run(isa, form, image, lines, io),
-            }
-        }
-    }
-
-    /// Copies a result without gaps to where its step has it.
-    ///
-    /// # Safety
-    /// Both must be there, apart, and nothing else may use the step's result.
-    unsafe fn put(&self, form: &LineForm, from: *const u8) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Part::F32(part) => part.put(form, from.cast()),
-                Part::F16(part) => part.put(form, from.cast()),
-                Part::BF16(part) => part.put(form, from.cast()),
-            }
-        }
-    }
-}
-
-impl<T: Packed> PartOf<T> {
-    fn reads_rows(&self) -> bool {
-        matches!(self, PartOf::Product(..))
-    }
-
-    unsafe fn run(
-        &self,
-        isa: Isa,
-        form: &LineForm,
-        image: usize,
-        lines: Range<usize>,
-        [input, output]: [Lines; 2],
-    ) {
-        let size = size_of::<T>();
-        // Where the first of the lines is written.
-        let to = |own: *mut T| match output {
-            Lines::Own => own.wrapping_add((image * form.lines[1] + lines.start) * form.bytes[1] / size),
-            Lines::Ring(ring, n) => ring.get().wrapping_add(lines.start % n * form.bytes[1]).cast(),
-            Lines::Apart(all) => {
-                all.get().wrapping_add((image * form.lines[1] + lines.start) * form.bytes[1]).cast()
-            }
-        };
-        match self {
-            PartOf::Product(gemm, width) => {
-                let first = (image * form.lines[1] + lines.start) * width;
-                let rows = first..first + lines.len() * width;
-                let mut part = gemm.of_rows(rows, std::ptr::null());
-                part.rows = match input {
-                    Lines::Ring(ring, n) => {
-                        let from = ring.get().wrapping_add(lines.start % n * form.bytes[0]);
-                        Strided { ptr: from.cast_const().cast(), row_stride: gemm.k as isize }
-                    }
-                    _ => gemm.rows.skip(first),
-                };
-                if !matches!(output, Lines::Own) {
-                    (part.c, part.c_stride) = (to(part.c), gemm.n);
-                }
-                // SAFETY: the caller's promise: these rows are there.
-                unsafe { part.run(isa, 0..part.tasks(isa)) }
-            }
-            PartOf::Windows(pass) => {
-                let mut part = *pass;
-                part.windows.images = 1;
-                match input {
-                    Lines::Ring(ring, n) => (part.input, part.wrap) = (ring.get().cast_const().cast(), n),
-                    _ => {
-                        let image = image * form.lines[0] * form.bytes[0] / size;
-                        part.input = pass.input.wrapping_add(image);
-                    }
-                }
-                part.output = to(pass.output).wrapping_sub(lines.start * form.bytes[1] / size);
-                // SAFETY: the caller's promise.
-                unsafe { part.run(isa, lines) }
-            }
-        }
-    }
-
-    unsafe fn put(&self, form: &LineForm, from: *const T) {
-        let (to, columns, stride) = match self {
-            PartOf::Product(gemm, _) => (gemm.c, gemm.n, gemm.c_stride),
-            PartOf::Windows(pass) => (pass.output, pass.windows.channels, pass.windows.channels),
-        };
-        let all = form.images * form.lines[1] * form.bytes[1] / size_of::<T>();
-        // SAFETY: the caller's promise.
-        unsafe {
-            if stride == columns {
-                return to.copy_from_nonoverlapping(from, all);
-            }
-            for row in 0..all / columns.max(1) {
-                to.add(row * stride).copy_from_nonoverlapping(from.add(row * columns), columns);
-            }
-        }
     }
 }
 
@@ -323,8 +155,13 @@ impl Bands {
         }
         // Where few lines are the whole image, nothing is saved.
         let saves = first.bytes_after() / LEAST_SAVED;
-        let within = |&band: &usize| Bands::rings(forms, band).1 <= saves.min(BUDGET.saturating_sub(weights));
-        let band = (1..=last.lines[1]).take_while(within).last().unwrap_or(1);
+        let room = saves.min(BUDGET.saturating_sub(weights));
+        // As many lines as there is room for; lines may be pixels, so there may be many.
+        let (mut band, mut most) = (1, last.lines[1]);
+        while band < most {
+            let middle = most - (most - band) / 2;
+            if Bands::rings(forms, middle).1 <= room { band = middle } else { most = middle - 1 }
+        }
         let (rings, scratch) = Bands::rings(forms, band);
         (scratch <= saves.min(LARGE)).then(|| Bands { forms: forms.to_vec(), band, rings, scratch })
     }
@@ -466,6 +303,9 @@ impl Share<'_> {
 mod tests {
     use super::*;
 
+    /// One line for each.
+    const ONE: LineWindow = LineWindow { kernel: 1, stride: 1, dilation: 1, before: 0 };
+
     /// The forms of a bottleneck over an image of `size`, whose windows are 3 × 3 with this step.
     fn bottleneck(size: [usize; 2], wide: usize, few: usize, stride: usize) -> [LineForm; 3] {
         let at = |buffer| At { buffer, offset: 0 };
@@ -474,7 +314,8 @@ mod tests {
             images: 1,
             lines,
             bytes,
-            dense: [true; 2],
+            takes_lines: true,
+            is_dense: true,
             window,
             weights,
             x: at(number),
@@ -483,15 +324,9 @@ mod tests {
         let window = LineWindow { kernel: 3, stride, dilation: 1, before: 1 };
         let line = |width: usize, channels: usize| width * channels * 4;
         [
-            form(0, [size[0]; 2], [line(size[1], few), line(size[1], wide)], LineWindow::ONE, wide * few * 4),
+            form(0, [size[0]; 2], [line(size[1], few), line(size[1], wide)], ONE, wide * few * 4),
             form(1, [size[0], after[0]], [line(size[1], wide), line(after[1], wide)], window, 36 * wide),
-            form(
-                2,
-                [after[0]; 2],
-                [line(after[1], wide), line(after[1], few)],
-                LineWindow::ONE,
-                wide * few * 4,
-            ),
+            form(2, [after[0]; 2], [line(after[1], wide), line(after[1], few)], ONE, wide * few * 4),
         ]
     }
 

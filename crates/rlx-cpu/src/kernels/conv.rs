@@ -26,7 +26,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::bands::{LineForm, LineWindow, Part, PartOf, Typed};
+use super::bands::{self, LineForm, LineWindow, Part, PartOf, Typed};
 use super::epilogue::Tail;
 use super::grouped::{self, is_grouped};
 use super::matmul::is_packed;
@@ -435,38 +435,64 @@ impl StepKernel for Conv {
     fn lines(&self) -> Option<LineForm> {
         let s = self.shape.as_ref()?;
         let row = match s.route {
-            Route::Matmul(row) => row,
-            Route::Windows | Route::Bordered | Route::Im2col | Route::Direct => return None,
+            Route::Matmul(row) => Some(row),
+            Route::Windows | Route::Bordered => None,
+            Route::Im2col | Route::Direct => return None,
         };
-        // What is planes is transposed before or behind the step, which a band has no place for.
-        let of_rows = s.ends.is_none() && s.whole.is_none();
-        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1;
+        // A result that is planes is transposed behind the step, and one of lines that are read in a ring before, which a band has no place for.
+        let of_rows = s.ends.is_none() && s.whole.y.is_none() && (row.is_none() || s.whole.x.is_none());
+        let alone = s.packed && s.winograd.is_none() && self.groups == 1 && s.out[0] == 1 && s.size[0] == 1;
         if !alone || !of_rows || !self.tail.is_epilogue() {
             return None;
         }
-        let size = self.dtype.size_bytes();
+        let (size, w) = (self.dtype.size_bytes(), &self.window);
+        let ([_, before @ ..], [_, after @ ..]) = (s.size, s.out);
+        let axis = bands::axis(before, after);
+        let d = 1 + axis;
         Some(LineForm {
             images: s.batch,
-            lines: [s.out[1]; 2],
-            bytes: [s.channels, s.filters].map(|channels| s.out[2] * channels * size),
-            dense: [row == s.channels as isize, s.c_stride == s.filters],
-            window: LineWindow::ONE,
+            lines: [before[axis], after[axis]],
+            bytes: [before[1 - axis] * s.channels * size, after[1 - axis] * s.filters * size],
+            takes_lines: row == Some(s.channels as isize),
+            is_dense: s.c_stride == s.filters,
+            window: LineWindow {
+                kernel: s.kernel[d],
+                stride: w.stride[d],
+                dilation: w.dilation[d],
+                before: w.before[d],
+            },
             weights: self.group_bytes(s)?,
             x: s.x,
             y: s.y,
         })
     }
 
+    unsafe fn prepare(&self, cx: &mut RunCx<'_, '_>) {
+        if let Some(s) = &self.shape {
+            // SAFETY: the caller's promise; scratch was asked for when the step was bound.
+            packed_type!(self.dtype, T => unsafe { self.copy_image::<T>(cx, s) }, _ => {});
+        }
+    }
+
     fn part(&self, cx: &RunCx<'_, '_>) -> Option<Part> {
-        let s = self.shape.as_ref()?;
-        let Route::Matmul(row_stride) = s.route else { return None };
+        let (s, zeros) = (self.shape.as_ref()?, self.zeros.as_ref()?);
+        let [_, after @ ..] = s.out;
+        // Rows of the matmul in a line.
+        let width = after[1 - bands::axis([s.size[1], s.size[2]], after)];
         packed_type!(
             self.dtype,
-            T => {
-                let rows = Strided { ptr: cx.ptr::<T>(s.x).cast_const(), row_stride };
-                let gemm = Gemm { ahead: Ahead::Nothing, ..self.gemm(cx, s, 0, cx.ptr(s.w), rows) };
-                Some(T::part(PartOf::Product(gemm, s.out[2])))
-            },
+            T => Some(T::part(match s.route {
+                Route::Matmul(row_stride) => {
+                    let rows = Strided { ptr: cx.ptr::<T>(s.x).cast_const(), row_stride };
+                    let gemm = self.gemm(cx, s, 0, cx.ptr(s.w), rows);
+                    PartOf::Product(Gemm { ahead: Ahead::Nothing, ..gemm }, width)
+                }
+                Route::Windows | Route::Bordered => {
+                    let gemm = self.of_windows(cx, s, 0, cx.ptr(s.w), zeros.as_ptr().cast::<T>());
+                    PartOf::Convolution(Gemm { ahead: Ahead::Nothing, ..gemm }, width)
+                }
+                Route::Im2col | Route::Direct => return None,
+            })),
             _ => None
         )
     }

@@ -49,6 +49,7 @@ mod order;
 pub(crate) mod pack;
 mod pad;
 pub(crate) mod pool;
+mod pool_lines;
 mod pool_planes;
 pub(crate) mod producer;
 pub(crate) mod quant;
@@ -207,6 +208,14 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
     /// How it computes lines of an image alone, if it can as it is bound.
     fn lines(&self) -> Option<LineForm> {
         None
+    }
+
+    /// Makes the copies that its lines are computed from, where it has [`StepKernel::lines`] and takes none.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`].
+    unsafe fn prepare(&self, cx: &mut RunCx<'_, '_>) {
+        let _ = cx;
     }
 
     /// What it does to lines, if it has [`StepKernel::lines`].

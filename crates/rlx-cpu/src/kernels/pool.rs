@@ -1,5 +1,5 @@
-//! Pooling of channels-last images of f32, f16 or bf16, and the largest of bytes, over one or two spatial dimensions: channels
-//! run in vectors, bytes in vectors of bytes. Where the image or the result is planes, [`pool_planes`](super::pool_planes) has another way. All
+//! Pooling of channels-last images of f32, f16 or bf16, and the largest of bytes, over one or two spatial dimensions, some
+//! [lines](super::pool_lines) at a time. Where the image or the result is planes, [`pool_planes`](super::pool_planes) has another way. All
 //! other forms go to [`conv_pool_generic`](super::conv_pool_generic).
 
 use std::ops::Range;
@@ -8,18 +8,18 @@ use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
 use rlx_opt::Claim;
 
+use super::bands::{self, LineForm, LineWindow, Part, PartOf, Typed};
 use super::conv::planes::turn;
 use super::integer::is_byte;
 use super::matmul::is_packed;
+use super::pool_lines::{Largest, PoolPass, Windows};
 use super::{
     BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, conv_pool_generic, mismatch, no_kernel,
     packed_type,
     pool_planes::{self, Way},
 };
-use crate::gemm::Packed;
-use crate::isa::{Isa, Kernel};
+use crate::isa::Isa;
 use crate::layout::{At, Bound};
-use crate::simd::{LANES, Simd};
 
 /// Whether a pooling takes the route of this module.
 pub(crate) fn is_fast(op: &Op, x: &Shape) -> bool {
@@ -55,13 +55,15 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let (before, after) = pads.split_at(pads.len() / 2);
     Ok(Box::new(Pool {
         dtype: node.shape.dtype(),
-        largest: *kind == PoolKind::Max,
-        count_pad: *count_include_pad,
-        kernel: pair(kernel, 1),
-        stride: pair(strides, 1),
-        dilation: pair(dilations, 1),
-        before: pair(before, 0),
-        after: pair(after, 0),
+        windows: Windows {
+            largest: *kind == PoolKind::Max,
+            count_pad: *count_include_pad,
+            kernel: pair(kernel, 1),
+            stride: pair(strides, 1),
+            dilation: pair(dilations, 1),
+            before: pair(before, 0),
+            after: pair(after, 0),
+        },
         shape: None,
         way: None,
         generic: conv_pool_generic::Pool::of(op, node.shape.dtype()),
@@ -71,15 +73,9 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 
 /// A bound pooling.
 #[derive(Debug, Clone)]
-pub(super) struct Pool {
+struct Pool {
     dtype: DType,
-    pub(super) largest: bool,
-    pub(super) count_pad: bool,
-    pub(super) kernel: [usize; 2],
-    pub(super) stride: [usize; 2],
-    pub(super) dilation: [usize; 2],
-    pub(super) before: [usize; 2],
-    after: [usize; 2],
+    windows: Windows,
     shape: Option<Numbers>,
     /// How it is computed where an end is planes.
     way: Option<Way>,
@@ -119,7 +115,7 @@ impl StepKernel for Pool {
                 cx.outputs[0].dims()
             )));
         }
-        let taps = self.kernel[0] as f64 * self.kernel[1] as f64;
+        let taps = self.windows.kernel[0] as f64 * self.windows.kernel[1] as f64;
         let nanos = (batch * oh * ow * channels) as f64 * taps * 0.05;
         let shape = Numbers {
             x: cx.inputs[0].at,
@@ -134,7 +130,8 @@ impl StepKernel for Pool {
         let packed = is_packed(self.dtype);
         let of = |b: &Bound| pool_planes::planes_of(b, packed);
         let ends = [of(&cx.inputs[0])?, of(&cx.outputs[0])?];
-        self.way = Way::new(self, &shape, ends).filter(|way| packed || matches!(way, Way::Before(_)));
+        self.way =
+            Way::new(&self.windows, &shape, ends).filter(|way| packed || matches!(way, Way::Before(_)));
         self.by_definition = ends != [None; 2] && self.way.is_none();
         if let (Some(generic), true) = (&mut self.generic, self.by_definition) {
             return generic.bind(cx);
@@ -151,29 +148,71 @@ impl StepKernel for Pool {
         }
         if let Some(way @ (Way::Along(..) | Way::Behind(..))) = &self.way {
             // SAFETY: the caller's promise; the scratch was asked for when the step was bound.
-            packed_type!(self.dtype, T => unsafe { pool_planes::run::<T>(cx, self, &s, way) }, _ => {});
+            packed_type!(self.dtype, T => unsafe { pool_planes::run::<T>(cx, &self.windows, &s, way) }, _ => {});
             return Ok(());
         }
         packed_type!(
             self.dtype,
-            T => self.each_line(cx, s, &|isa, line: Line<'_, T>| isa.run(line)),
+            T => self.each_line(cx, s, &|isa, pass: PoolPass<T>, [lines, columns]| {
+                // SAFETY: the caller's promise.
+                unsafe { pass.run(isa, lines, columns) }
+            }),
             _ => match self.dtype {
-                DType::I8 => self.each_line(cx, s, &|isa, line| isa.run(Largest { line, least: i8::MIN })),
-                DType::U8 => self.each_line(cx, s, &|isa, line| isa.run(Largest { line, least: u8::MIN })),
+                DType::I8 => self.each_line(cx, s, &|isa, pass, [lines, columns]| {
+                    isa.run(Largest { pass, lines, columns, least: i8::MIN });
+                }),
+                DType::U8 => self.each_line(cx, s, &|isa, pass, [lines, columns]| {
+                    isa.run(Largest { pass, lines, columns, least: u8::MIN });
+                }),
                 other => return Err(mismatch(format!("pooling of {other}"))),
             }
         );
         Ok(())
     }
+
+    fn lines(&self) -> Option<LineForm> {
+        let of_rows = self.way.is_none() && !self.by_definition && is_packed(self.dtype);
+        let s = self.shape.as_ref().filter(|_| of_rows)?;
+        let (axis, w) = (bands::axis(s.size, s.out), &self.windows);
+        let pixel = s.channels * self.dtype.size_bytes();
+        Some(LineForm {
+            images: s.batch,
+            lines: [s.size[axis], s.out[axis]],
+            bytes: [s.size[1 - axis] * pixel, s.out[1 - axis] * pixel],
+            takes_lines: true,
+            is_dense: true,
+            window: LineWindow {
+                kernel: w.kernel[axis],
+                stride: w.stride[axis],
+                dilation: w.dilation[axis],
+                before: w.before[axis],
+            },
+            weights: 0,
+            x: s.x,
+            y: s.y,
+        })
+    }
+
+    fn part(&self, cx: &RunCx<'_, '_>) -> Option<Part> {
+        let s = self.shape.as_ref()?;
+        packed_type!(
+            self.dtype,
+            T => {
+                let pass = PoolPass::<T>::new(&self.windows, s, (cx.ptr::<T>(s.x).cast_const(), cx.ptr(s.y)));
+                let axis = bands::axis(s.size, s.out);
+                let pass = if axis == 1 { pass.turned() } else { pass };
+                Some(T::part(PartOf::Pool(pass, s.out[1 - axis])))
+            },
+            _ => None
+        )
+    }
 }
 
+/// Computes pixels of a line of the result: the lines of its image, and the columns.
+type RunLine<'a, T> = &'a (dyn Fn(Isa, PoolPass<T>, [Range<usize>; 2]) + Sync);
+
 impl Pool {
-    fn each_line<T: Copy>(
-        &self,
-        cx: &mut RunCx<'_, '_>,
-        s: Numbers,
-        run: &(dyn Fn(Isa, Line<'_, T>) + Sync),
-    ) {
+    fn each_line<T: Copy>(&self, cx: &mut RunCx<'_, '_>, s: Numbers, run: RunLine<'_, T>) {
         let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
         let ([lines, width], c) = (s.out, s.channels);
         let planes = self.way.and_then(|way| way.behind_lines());
@@ -186,205 +225,19 @@ impl Pool {
                 let (line, first) = (unit / pieces, unit % pieces * most);
                 let (image, row, columns) = (line / lines, line % lines, first..width.min(first + most));
                 let x = x.get().wrapping_add(image * s.size[0] * s.size[1] * c).cast_const();
+                let run = |y| {
+                    run(isa, PoolPass::new(&self.windows, &s, (x, y)), [row..row + 1, columns.clone()]);
+                };
                 let Some([of_image, plane]) = planes else {
-                    let y = y.get().wrapping_add((line * width + first) * c);
-                    run(isa, Line { pool: self, s: &s, row, columns, x, y });
+                    run(y.get().wrapping_add((line * width + first) * c));
                     continue;
                 };
                 let (turned, count) = (scratch.cast::<T>(), columns.len());
-                run(isa, Line { pool: self, s: &s, row, columns, x, y: turned });
+                run(turned);
                 let to = y.get().wrapping_add(image * of_image + row * width + first);
                 // SAFETY: the scratch has a line, and the planes have its place.
                 unsafe { turn(isa, (turned.cast_const(), c), (to, plane), c, count) };
             }
         });
-    }
-}
-
-/// Some neighbouring pixels of a line of the result.
-#[derive(Clone)]
-struct Line<'a, T> {
-    pool: &'a Pool,
-    s: &'a Numbers,
-    row: usize,
-    columns: Range<usize>,
-    /// The image.
-    x: *const T,
-    /// The first of the pixels.
-    y: *mut T,
-}
-
-/// The taps of a window that are within `0..n`, and how many are within the padded input.
-pub(super) fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (Range<usize>, usize) {
-    let (step, dilation, before) = (pool.stride[axis], pool.dilation[axis], pool.before[axis]);
-    let start = out * step;
-    // A division takes as long as a vector of windows does.
-    let taps = |n: usize| if dilation == 1 { n } else { n.div_ceil(dilation) };
-    let below = taps(before.saturating_sub(start));
-    let inside = |limit: usize| taps(limit.saturating_sub(start)).min(pool.kernel[axis]);
-    let end = inside(n + before);
-    (below.min(end)..end, inside(n + before + pool.after[axis]))
-}
-
-impl<T: Packed> Kernel for Line<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let (pool, s) = (self.pool, self.s);
-        let c = s.channels;
-        let (rows, rows_padded) = taps(pool, 0, self.row, s.size[0]);
-        for ox in self.columns.clone() {
-            let (columns, columns_padded) = taps(pool, 1, ox, s.size[1]);
-            let count =
-                if pool.count_pad { rows_padded * columns_padded } else { rows.len() * columns.len() };
-            let window = (&rows, &columns, simd.splat(count.max(1) as f32));
-            let mut i = 0;
-            // SAFETY: the taps are pixels of the image, the line of the result has this one, and what is pooled is within its channels.
-            unsafe {
-                // Two vectors of bf16 take little longer than one. (Of other types the code is not worth its room.)
-                while const { size_of::<T>() == 2 } && i + 2 * LANES <= c {
-                    self.channels::<S, 2>(simd, &window, ox, i, LANES);
-                    i += 2 * LANES;
-                }
-                while i < c {
-                    self.channels::<S, 1>(simd, &window, ox, i, LANES.min(c - i));
-                    i += LANES;
-                }
-            }
-        }
-    }
-}
-
-impl<T: Packed> Line<'_, T> {
-    /// `V` vectors, one or two, of `n` channels each, from the `i`-th on, of pixel `ox` of the result; two are of whole vectors. A window is its taps and
-    /// what the sum of an average is divided by.
-    ///
-    /// # Safety
-    /// The taps must be pixels of the image, `ox` one of the result's line, and the vectors within their channels.
-    #[inline(always)]
-    unsafe fn channels<S: Simd, const V: usize>(
-        &self,
-        s: S,
-        &(rows, columns, divisor): &(&Range<usize>, &Range<usize>, S::F),
-        ox: usize,
-        i: usize,
-        n: usize,
-    ) {
-        let (pool, c, width) = (self.pool, self.s.channels, self.s.size[1]);
-        let mut acc = [s.splat(if pool.largest { f32::NEG_INFINITY } else { 0.0 }); V];
-        for kx in columns.clone() {
-            let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
-            let mut line = acc;
-            for ky in rows.clone() {
-                let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
-                // SAFETY: the caller's promise.
-                let tap = unsafe { load::<S, T, V>(s, self.x.add((y * width + x) * c + i), n) };
-                for v in 0..V {
-                    line[v] = match (pool.largest, ky == rows.start) {
-                        (true, _) => s.max(tap[v], line[v]),
-                        // The order of planes, whose lines are joined before their columns.
-                        (false, true) => tap[v],
-                        (false, false) => s.add(line[v], tap[v]),
-                    };
-                }
-            }
-            for v in 0..V {
-                acc[v] = if pool.largest || rows.is_empty() { line[v] } else { s.add(acc[v], line[v]) };
-            }
-        }
-        let to = self.y.wrapping_add((ox - self.columns.start) * c + i);
-        if !pool.largest {
-            for acc in &mut acc {
-                *acc = s.div(*acc, divisor);
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            match acc[..] {
-                [a, b] => T::store_two(s, to, [a, b]),
-                _ => T::store(s, to, n, acc[0]),
-            }
-        }
-    }
-}
-
-/// `V` vectors, one or two, of `n` elements each; two are of whole vectors, in the order of [`Packed::load_two`].
-///
-/// # Safety
-/// They must be readable.
-#[inline(always)]
-unsafe fn load<S: Simd, T: Packed, const V: usize>(s: S, from: *const T, n: usize) -> [S::F; V] {
-    let mut x = [s.zero(); V];
-    // SAFETY: the caller's promise.
-    unsafe {
-        match &mut x[..] {
-            [a, b] => [*a, *b] = T::load_two(s, from),
-            x => x[0] = T::load(s, from, n),
-        }
-    }
-    x
-}
-
-/// One line of the largest bytes.
-struct Largest<'a, T> {
-    line: Line<'a, T>,
-    least: T,
-}
-
-impl<T: Copy + Ord> Kernel for Largest<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Line { pool, s, row, columns: ref pixels, .. } = self.line;
-        let c = s.channels;
-        let rows = taps(pool, 0, row, s.size[0]).0;
-        for ox in pixels.clone() {
-            let columns = taps(pool, 1, ox, s.size[1]).0;
-            let mut i = 0;
-            while i < c {
-                // SAFETY: the taps are pixels of the image, the line of the result has this one, and i + n ≤ c.
-                i += unsafe {
-                    match c - i {
-                        64.. => self.channels::<64>((&rows, &columns), ox, i),
-                        16.. => self.channels::<16>((&rows, &columns), ox, i),
-                        _ => self.channels::<1>((&rows, &columns), ox, i),
-                    }
-                };
-            }
-        }
-    }
-}
-
-impl<T: Copy + Ord> Largest<'_, T> {
-    /// `N` channels from the `i`-th on of pixel `ox` of the result; how many that are.
-    ///
-    /// # Safety
-    /// The taps must be pixels of the image, `ox` one of the result's line, and `i + N` no more than their channels.
-    #[inline(always)]
-    unsafe fn channels<const N: usize>(
-        &self,
-        (rows, columns): (&Range<usize>, &Range<usize>),
-        ox: usize,
-        i: usize,
-    ) -> usize {
-        let Line { pool, s, row, columns: ref pixels, x, y } = self.line;
-        let mut largest = [self.least; N];
-        for ky in rows.clone() {
-            let line = row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
-            for kx in columns.clone() {
-                let pixel = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
-                let from = x.wrapping_add((line * s.size[1] + pixel) * s.channels + i).cast::<[T; N]>();
-                // SAFETY: the caller's promise; an array is aligned as its elements are.
-                let tap = unsafe { from.read() };
-                for n in 0..N {
-                    largest[n] = largest[n].max(tap[n]);
-                }
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { y.wrapping_add((ox - pixels.start) * s.channels + i).cast::<[T; N]>().write(largest) };
-        N
     }
 }

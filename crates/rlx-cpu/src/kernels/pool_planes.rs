@@ -9,7 +9,8 @@
 
 use super::conv::planes::turn;
 use super::mismatch;
-use super::pool::{Numbers, Pool, taps};
+use super::pool::Numbers;
+use super::pool_lines::{Windows, taps};
 use super::{RunCx, Shared};
 use crate::gemm::Packed;
 use crate::isa::Kernel;
@@ -64,7 +65,7 @@ pub(super) struct Block {
 
 impl Block {
     /// Of at most `lines` lines; `None` where windows are too wide for it.
-    pub(super) fn new(pool: &Pool, s: &Numbers, lines: usize) -> Option<Block> {
+    pub(super) fn new(pool: &Windows, s: &Numbers, lines: usize) -> Option<Block> {
         let before = s.out[1].checked_next_multiple_of(LANES)?;
         let start = pool.before[1].checked_next_multiple_of(LANES)?;
         let reach = pool.kernel[1].checked_sub(1)?.checked_mul(pool.dilation[1])?;
@@ -94,7 +95,7 @@ pub(super) enum Way {
 
 impl Way {
     /// The way between these ends; `None` where there is none, or windows are too large.
-    pub(super) fn new(pool: &Pool, s: &Numbers, ends: [Option<Steps>; 2]) -> Option<Way> {
+    pub(super) fn new(pool: &Windows, s: &Numbers, ends: [Option<Steps>; 2]) -> Option<Way> {
         match ends {
             [Some(x), Some(y)] => Some(Way::Along(Block::new(pool, s, usize::MAX)?, [x, y])),
             [Some(x), None] => Some(Way::Behind(Block::new(pool, s, 1)?, x)),
@@ -126,7 +127,7 @@ impl Way {
 ///
 /// # Safety
 /// As [`StepKernel::run`](super::StepKernel::run); operands must be of `T` and where the way has them, and the scratch as large as it wants.
-pub(super) unsafe fn run<T: Packed>(cx: &mut RunCx<'_, '_>, pool: &Pool, s: &Numbers, way: &Way) {
+pub(super) unsafe fn run<T: Packed>(cx: &mut RunCx<'_, '_>, pool: &Windows, s: &Numbers, way: &Way) {
     let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
     let ([lines, width], c) = (s.out, s.channels);
     match *way {
@@ -173,7 +174,7 @@ pub(super) unsafe fn run<T: Packed>(cx: &mut RunCx<'_, '_>, pool: &Pool, s: &Num
 
 /// What tasks have in common.
 struct Of<'a, T> {
-    pool: &'a Pool,
+    pool: &'a Windows,
     s: &'a Numbers,
     block: Block,
     x: Shared<T>,

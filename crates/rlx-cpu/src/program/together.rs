@@ -14,6 +14,7 @@ use crate::kernels::{RunCx, StepKernel};
 /// Steps that are computed in bands now.
 pub(super) struct Together<'a> {
     bands: &'a Bands,
+    first: &'a dyn StepKernel,
     parts: [Option<Part>; MOST_PARTS],
     /// Whether the result waits elsewhere, because its place is still read.
     apart: bool,
@@ -21,14 +22,15 @@ pub(super) struct Together<'a> {
 
 impl<'a> Together<'a> {
     /// These bands of steps, each with its kernel and what it touches, if that can be by as many threads and at these places.
-    pub(super) fn of<'s>(
+    pub(super) fn of(
         bands: &'a Bands,
-        steps: impl Iterator<Item = (&'s dyn StepKernel, &'s [Touched])>,
+        steps: impl Iterator<Item = (&'a dyn StepKernel, &'a [Touched])> + Clone,
         cx: &RunCx<'_, '_>,
     ) -> Option<Together<'a>> {
         if !bands.suits(cx.pool.threads()) {
             return None;
         }
+        let (first, _) = steps.clone().next()?;
         let mut parts = [const { None }; MOST_PARTS];
         let mut touched: [&[Touched]; MOST_PARTS] = [&[]; MOST_PARTS];
         for ((part, touched), (kernel, all)) in parts.iter_mut().zip(&mut touched).zip(steps) {
@@ -45,7 +47,7 @@ impl<'a> Together<'a> {
         let (spare, bytes) = bands.spare();
         let start = cx.ptr::<u8>(spare).addr();
         let fits = !apart || !overlap(&(start..start + bytes), &result);
-        fits.then_some(Together { bands, parts, apart })
+        fits.then_some(Together { bands, first, parts, apart })
     }
 
     /// How many steps.
@@ -59,7 +61,10 @@ impl<'a> Together<'a> {
     /// As [`StepKernel::run`] of each.
     pub(super) unsafe fn run(&self, cx: &mut RunCx<'_, '_>, timed: bool) -> [f64; MOST_PARTS] {
         // SAFETY: the caller's promise. The first step's result is live while the steps' inputs are, so the plan has them apart.
-        let times = unsafe { self.bands.run(cx, &self.parts, self.apart, timed) };
+        let times = unsafe {
+            self.first.prepare(cx);
+            self.bands.run(cx, &self.parts, self.apart, timed)
+        };
         let all: f64 = times.iter().map(Duration::as_secs_f64).sum();
         times.map(|time| time.as_secs_f64() / all.max(f64::MIN_POSITIVE))
     }

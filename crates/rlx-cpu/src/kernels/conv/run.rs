@@ -25,13 +25,7 @@ impl Conv {
         // SAFETY: the caller's promise.
         unsafe {
             let weights = self.weights_at::<T>(cx, s);
-            if let Some(planes) = &s.whole.x {
-                planes.take_all::<T>(cx, s.worth, cx.ptr(s.x));
-            }
-            if s.route == Route::Bordered {
-                let (pixel, zeros) = (self.bordered_pixel(s), [T::zero(); 2]);
-                self.copy_with_border::<T>(cx, s, s.parts[0], pixel, Border::Sides, zeros);
-            }
+            self.copy_image::<T>(cx, s);
             let words = self.group_bytes(s).unwrap_or(0) / 4;
             for group in 0..self.groups {
                 let b = weights.get().wrapping_add(group * words);
@@ -39,6 +33,23 @@ impl Conv {
             }
             if let Some(planes) = &s.whole.y {
                 planes.put_all::<T>(cx, s.worth, cx.ptr::<T>(s.y));
+            }
+        }
+    }
+
+    /// Copies the image to scratch, in the form that windows are read in.
+    ///
+    /// # Safety
+    /// As [`Conv::run_as`].
+    pub(super) unsafe fn copy_image<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(planes) = &s.whole.x {
+                planes.take_all::<T>(cx, s.worth, cx.ptr(s.x));
+            }
+            if s.route == Route::Bordered {
+                let (pixel, zeros) = (self.bordered_pixel(s), [T::zero(); 2]);
+                self.copy_with_border::<T>(cx, s, s.parts[0], pixel, Border::Sides, zeros);
             }
         }
     }
@@ -134,38 +145,50 @@ impl Conv {
         b: *const f32,
         zeros: *const T,
     ) {
-        let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
-        let windows = self.windows(s, input, zeros);
         // SAFETY: the caller's promise: windows are within the image or read the zeros.
         unsafe {
             match s.route {
-                Route::Windows => {
-                    let gemm = self.gemm(cx, s, group, b, windows);
-                    self.multiply(cx, s, &gemm);
-                }
                 Route::Im2col | Route::Direct => unreachable!("they have ways of their own"),
                 Route::Matmul(row_stride) => {
+                    let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
                     let rows = Strided { ptr: input, row_stride };
                     let gemm = self.gemm(cx, s, group, b, rows);
                     self.multiply(cx, s, &gemm);
                 }
-                Route::Bordered => {
-                    let [h, w] = self.bordered(s, Border::Sides);
-                    let c = self.bordered_pixel(s);
-                    let rows = ConvRows {
-                        input: cx.shared_scratch.wrapping_add(s.parts[0]).cast(),
-                        size: [s.size[0], h, w],
-                        strides: [h * w * c, w * c, c],
-                        volume_stride: s.size[0] * h * w * c,
-                        kernel: [s.kernel[0], s.kernel[1], 1],
-                        pad: [windows.pad[0], windows.pad[1], 0],
-                        ..windows
-                    };
-                    let gemm = Gemm { k: s.kernel[2] * c, ..self.gemm(cx, s, group, b, rows) };
+                Route::Windows | Route::Bordered => {
+                    let gemm = self.of_windows(cx, s, group, b, zeros);
                     self.multiply(cx, s, &gemm);
                 }
             }
         }
+    }
+
+    /// The matmul of a group's filters with the windows of the image, or of its copy with its border.
+    pub(super) fn of_windows<T: Packed>(
+        &self,
+        cx: &RunCx<'_, '_>,
+        s: &Shape,
+        group: usize,
+        b: *const f32,
+        zeros: *const T,
+    ) -> Gemm<ConvRows<T>> {
+        let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
+        let windows = self.windows(s, input, zeros);
+        if s.route != Route::Bordered {
+            return self.gemm(cx, s, group, b, windows);
+        }
+        let [h, w] = self.bordered(s, Border::Sides);
+        let c = self.bordered_pixel(s);
+        let rows = ConvRows {
+            input: cx.shared_scratch.wrapping_add(s.parts[0]).cast_const().cast(),
+            size: [s.size[0], h, w],
+            strides: [h * w * c, w * c, c],
+            volume_stride: s.size[0] * h * w * c,
+            kernel: [s.kernel[0], s.kernel[1], 1],
+            pad: [windows.pad[0], windows.pad[1], 0],
+            ..windows
+        };
+        Gemm { k: s.kernel[2] * c, ..self.gemm(cx, s, group, b, rows) }
     }
 
     /// Computes a matmul.
