@@ -1,8 +1,7 @@
 //! Running sums, products, maxima and minima along an axis: one chain for each line, in order.
 //!
 //! Lines that are neighbours in memory are joined in vectors, as many at a time as their results so far stay in the first cache,
-//! so that memory is read and written in long runs; several elements of each line at a time, so that those results are read and
-//! written once for all of them. Contiguous lines are transposed some elements at a time, which makes neighbours of them.
+//! so that memory is read and written in long runs, and what follows is fetched meanwhile. Contiguous lines are transposed some elements at a time, which makes neighbours of them.
 
 use std::marker::PhantomData;
 
@@ -19,11 +18,15 @@ use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
 /// The most neighbouring lines that are joined side by side: runs of memory long enough to be fetched ahead, while the results
-/// so far (eight bytes of each line) take a quarter of the first cache.
-const BLOCK: usize = 1024;
+/// so far (eight bytes of each line) take a half of the first cache.
+const BLOCK: usize = 2048;
 
-/// Elements of each of the neighbouring lines that are joined in one pass over the results so far.
+/// Elements of each of the neighbouring lines that are joined in one pass over the results so far, where runs of memory are short.
 const ROWS: usize = 8;
+
+/// Bytes of long runs of memory. Within them one element of each line after the other is joined, which is one stream to read and one to
+/// write. Where threads have short runs side by side, each would fetch ahead what another one writes, at every element anew.
+const LONG: usize = 4096;
 
 /// Elements of each contiguous line that are transposed at a time: two copies of those of [`LANES`] lines stay in the first cache.
 const STAGED: usize = 64;
@@ -164,45 +167,35 @@ struct Together<T> {
 }
 
 impl<T: Number> Together<T> {
-    /// Element `i` of all lines, where they are neighbours.
+    /// Elements `first` to `first + R` of lines that are neighbours.
     ///
     /// # Safety
-    /// The elements must be there, readable, and not written meanwhile.
+    /// The elements must be there, readable, and not written meanwhile; there must be room for the results, which no one else uses meanwhile.
     #[inline(always)]
-    unsafe fn from<'a>(&self, i: usize) -> &'a [T] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            std::slice::from_raw_parts(self.from.wrapping_offset(i as isize * self.from_step), self.width)
-        }
-    }
-
-    /// Results `i` of all lines, where they are neighbours.
-    ///
-    /// # Safety
-    /// There must be room for the results, which no one else uses meanwhile.
-    #[inline(always)]
-    unsafe fn to<'a>(&self, i: usize) -> &'a mut [T] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.to.wrapping_offset(i as isize * self.to_step), self.width)
-        }
-    }
-
-    /// Elements `first` to `first + ROWS` of lines that are neighbours.
-    ///
-    /// # Safety
-    /// As [`Together::from`] and [`Together::to`], of all these elements.
-    #[inline(always)]
-    unsafe fn join_rows<J: Join<T>, const EXCLUSIVE: bool>(&self, so_far: &mut [T::Wide], first: usize) {
+    unsafe fn join_rows<S: Simd, J: Join<T>, const R: usize, const EXCLUSIVE: bool>(
+        &self,
+        s: S,
+        so_far: &mut [T::Wide],
+        first: usize,
+    ) {
         let whole = so_far.len() - so_far.len() % LANES;
         let (vectors, rest) = so_far.split_at_mut(whole);
         for (block, so_far) in vectors.chunks_exact_mut(LANES).enumerate() {
+            if const { R == 1 } {
+                // Processors fetch ahead within a row, but not the next one, nor what is going to be written.
+                let (line, next) = (block * LANES, first as isize + 1);
+                s.prefetch_l1(self.from.wrapping_add(line).wrapping_offset(next * self.from_step).cast());
+                let to = self.to.wrapping_add(line).wrapping_offset(next * self.to_step);
+                s.prefetch_l1(to.cast_const().cast());
+            }
             // SAFETY: the caller's promise; there are so many lines.
-            unsafe { self.join_block::<J, LANES, EXCLUSIVE>(so_far, first, block * LANES) };
+            unsafe { self.join_block::<J, R, LANES, EXCLUSIVE>(so_far, first, block * LANES) };
         }
         for (j, so_far) in rest.iter_mut().enumerate() {
             // SAFETY: as above.
-            unsafe { self.join_block::<J, 1, EXCLUSIVE>(std::slice::from_mut(so_far), first, whole + j) };
+            unsafe {
+                self.join_block::<J, R, 1, EXCLUSIVE>(std::slice::from_mut(so_far), first, whole + j);
+            }
         }
     }
 
@@ -213,13 +206,13 @@ impl<T: Number> Together<T> {
     /// # Safety
     /// As [`Together::join_rows`]; there must be so many lines.
     #[inline(always)]
-    unsafe fn join_block<J: Join<T>, const N: usize, const EXCLUSIVE: bool>(
+    unsafe fn join_block<J: Join<T>, const R: usize, const N: usize, const EXCLUSIVE: bool>(
         &self,
         so_far: &mut [T::Wide],
         first: usize,
         line: usize,
     ) {
-        let mut x = [[T::narrow(J::FIRST); N]; ROWS];
+        let mut x = [[T::narrow(J::FIRST); N]; R];
         for (r, x) in x.iter_mut().enumerate() {
             let from = self.from.wrapping_offset((first + r) as isize * self.from_step).wrapping_add(line);
             // SAFETY: the caller's promise.
@@ -269,6 +262,8 @@ impl<T: Number> Together<T> {
 struct Neighbours<T: Number, J> {
     lines: Together<T>,
     exclusive: bool,
+    /// Whether one element of each line is joined after the other, or [`ROWS`] in one pass.
+    by_rows: bool,
     /// The result of each line before these elements, and behind them afterwards.
     so_far: *mut T::Wide,
     join: PhantomData<J>,
@@ -278,25 +273,25 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let lines = self.lines;
         // SAFETY: the caller of `run` promised the results.
         let so_far = unsafe { std::slice::from_raw_parts_mut(self.so_far, lines.width) };
+        let rows = if self.by_rows { 0 } else { lines.size - lines.size % ROWS };
         // SAFETY: the caller of `run` promised the elements, of operands that are apart.
         unsafe {
-            let whole = lines.size - lines.size % ROWS;
-            for i in (0..whole).step_by(ROWS) {
+            for i in (0..rows).step_by(ROWS) {
                 if self.exclusive {
-                    lines.join_rows::<J, true>(so_far, i);
+                    lines.join_rows::<S, J, ROWS, true>(s, so_far, i);
                 } else {
-                    lines.join_rows::<J, false>(so_far, i);
+                    lines.join_rows::<S, J, ROWS, false>(s, so_far, i);
                 }
             }
-            for i in whole..lines.size {
-                for ((so_far, &x), out) in so_far.iter_mut().zip(lines.from(i)).zip(lines.to(i)) {
-                    let next = J::join(*so_far, x.widen());
-                    *out = T::narrow(if self.exclusive { *so_far } else { next });
-                    *so_far = next;
+            for i in rows..lines.size {
+                if self.exclusive {
+                    lines.join_rows::<S, J, 1, true>(s, so_far, i);
+                } else {
+                    lines.join_rows::<S, J, 1, false>(s, so_far, i);
                 }
             }
         }
@@ -310,12 +305,12 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
 unsafe fn neighbours<T: Number, J: Join<T>>(
     isa: Isa,
     lines: Together<T>,
-    exclusive: bool,
+    (exclusive, by_rows): (bool, bool),
     scratch: *mut T::Wide,
 ) {
     // SAFETY: the caller's promise.
     unsafe { (0..lines.width).for_each(|j| scratch.add(j).write(J::FIRST)) };
-    isa.run(Neighbours::<T, J> { lines, exclusive, so_far: scratch, join: PhantomData });
+    isa.run(Neighbours::<T, J> { lines, exclusive, by_rows, so_far: scratch, join: PhantomData });
 }
 
 /// Up to [`LANES`] contiguous lines: [`STAGED`] elements of each are transposed into scratch, joined there, and transposed into
@@ -348,16 +343,17 @@ unsafe fn contiguous<T: Number, J: Join<T>>(
         let (source, result) = (lines.from.wrapping_offset(lowest), lines.to.wrapping_offset(lowest));
         let (row, group) = (LANES as isize, ONE_GROUP);
         sized!(size_of::<T>(), U => {
-            let (from, to) = (source.cast::<U>(), taken.cast::<U>());
-            let band = Band { from, from_column: lines.from_line, group, to, to_row: row, height: size, width };
-            // SAFETY: the caller's promise; scratch has room for the elements.
-            unsafe { transpose(isa, band) };
-            isa.run(Neighbours::<T, J> { lines: there, exclusive, so_far: scratch, join: PhantomData });
-            let (from, to) = (joined.cast::<U>().cast_const(), result.cast::<U>());
-            let (height, width) = (width, size);
-            // SAFETY: as above.
-            unsafe { transpose(isa, Band { from, from_column: row, group, to, to_row: lines.to_line, height, width }) };
-        });
+                   let (from, to) = (source.cast::<U>(), taken.cast::<U>());
+                   let band = Band { from, from_column: lines.from_line, group, to, to_row: row, height: size, width };
+                   // SAFETY: the caller's promise; scratch has room for the elements.
+                   unsafe { transpose(isa, band) };
+                   isa.run(Neighbours::<T, J> {
+        lines: there, exclusive, by_rows: false, so_far: scratch, join: PhantomData });
+                   let (from, to) = (joined.cast::<U>().cast_const(), result.cast::<U>());
+                   let (height, width) = (width, size);
+                   // SAFETY: as above.
+                   unsafe { transpose(isa, Band { from, from_column: row, group, to, to_row: lines.to_line, height, width }) };
+               });
         done += size;
     }
 }
@@ -390,6 +386,7 @@ impl Cumulative {
             Form::Contiguous => LANES,
             Form::Other => AT_ONCE,
         };
+        let by_rows = most * size_of::<T>() >= LONG || cx.threads(p.worth) == 1;
         let blocks = row.div_ceil(most).max(1);
         let sign = if reverse { -1 } else { 1 };
         cx.parallel(p.worth, rows * blocks, &|range, scratch| {
@@ -410,7 +407,9 @@ impl Cumulative {
                 // SAFETY: the caller's promise; lines are disjoint, and there is as much scratch as the form needs.
                 unsafe {
                     match form {
-                        Form::Neighbours => neighbours::<T, J>(isa, lines, exclusive, scratch.cast()),
+                        Form::Neighbours => {
+                            neighbours::<T, J>(isa, lines, (exclusive, by_rows), scratch.cast())
+                        }
                         Form::Contiguous => contiguous::<T, J>(isa, lines, exclusive, scratch.cast()),
                         Form::Other if lines.width == AT_ONCE => {
                             Together { width: AT_ONCE, ..lines }.run::<J>(exclusive);
