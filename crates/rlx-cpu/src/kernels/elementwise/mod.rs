@@ -17,6 +17,7 @@ mod number;
 mod plain;
 pub(crate) mod program;
 pub(crate) mod quantised;
+mod short_rows;
 mod strided;
 mod tables;
 mod tiles;
@@ -32,6 +33,7 @@ use rlx_opt::Claim;
 use self::affine::Affine;
 use self::instr::{ARGS, Source};
 use self::program::{InputKind, Instr, TILE, TileProgram};
+use self::short_rows::ShortRows;
 use self::tables::{BYTES, ENTRIES, WORTH_TABLES};
 use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{
@@ -178,6 +180,8 @@ pub(crate) struct Elementwise {
     plain: bool,
     /// The whole of it, where it is a factor and a summand for each column.
     affine: Option<Affine>,
+    /// The same, where it is an op of two operands over short rows.
+    short_rows: Option<ShortRows>,
     worth: bool,
 }
 
@@ -197,6 +201,7 @@ impl Elementwise {
             height: 0,
             plain: false,
             affine: None,
+            short_rows: None,
             worth: false,
         }
     }
@@ -242,6 +247,7 @@ impl Elementwise {
         self.shape(elements);
         self.plain = self.is_plain();
         self.affine = Affine::of(self);
+        self.short_rows = ShortRows::of(self);
         let nanos = self.program.nanos * (self.rows * self.inner) as f64;
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs { thread_scratch: self.scratch_bytes(), shared_scratch: 0, nanos })
@@ -282,6 +288,10 @@ impl Elementwise {
         if let Some(affine) = &self.affine {
             // SAFETY: the caller's promise.
             return unsafe { affine.run(cx, self.worth) };
+        }
+        if let Some(rows) = &self.short_rows {
+            // SAFETY: the caller's promise.
+            return unsafe { rows.run(self, cx) };
         }
         let bases = Bases(cx.bases);
         let isa = cx.isa;
