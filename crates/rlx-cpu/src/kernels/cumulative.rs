@@ -343,17 +343,17 @@ unsafe fn contiguous<T: Number, J: Join<T>>(
         let (source, result) = (lines.from.wrapping_offset(lowest), lines.to.wrapping_offset(lowest));
         let (row, group) = (LANES as isize, ONE_GROUP);
         sized!(size_of::<T>(), U => {
-                   let (from, to) = (source.cast::<U>(), taken.cast::<U>());
-                   let band = Band { from, from_column: lines.from_line, group, to, to_row: row, height: size, width };
-                   // SAFETY: the caller's promise; scratch has room for the elements.
-                   unsafe { transpose(isa, band) };
-                   isa.run(Neighbours::<T, J> {
-        lines: there, exclusive, by_rows: false, so_far: scratch, join: PhantomData });
-                   let (from, to) = (joined.cast::<U>().cast_const(), result.cast::<U>());
-                   let (height, width) = (width, size);
-                   // SAFETY: as above.
-                   unsafe { transpose(isa, Band { from, from_column: row, group, to, to_row: lines.to_line, height, width }) };
-               });
+            let (from, to) = (source.cast::<U>(), taken.cast::<U>());
+            let band = Band { from, from_column: lines.from_line, group, to, to_row: row, height: size, width };
+            // SAFETY: the caller's promise; scratch has room for the elements.
+            unsafe { transpose(isa, band) };
+            let by_rows = false;
+            isa.run(Neighbours::<T, J> { lines: there, exclusive, by_rows, so_far: scratch, join: PhantomData });
+            let (from, to) = (joined.cast::<U>().cast_const(), result.cast::<U>());
+            let (height, width) = (width, size);
+            // SAFETY: as above.
+            unsafe { transpose(isa, Band { from, from_column: row, group, to, to_row: lines.to_line, height, width }) };
+        });
         done += size;
     }
 }

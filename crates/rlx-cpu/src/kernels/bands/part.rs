@@ -124,6 +124,8 @@ impl<T: Packed> PartOf<T> {
         matches!(self, PartOf::Product(..))
     }
 
+    /// # Safety
+    /// As [`Part::run`].
     unsafe fn run(
         &self,
         isa: Isa,
@@ -190,6 +192,8 @@ impl<T: Packed> PartOf<T> {
         }
     }
 
+    /// # Safety
+    /// As [`Part::put`].
     unsafe fn put(&self, form: &LineForm, from: *const T) {
         let (to, columns, stride) = match self {
             PartOf::Product(gemm, _) => (gemm.c, gemm.n, gemm.c_stride),
