@@ -9,7 +9,7 @@ use std::ops::Range;
 use rlx_ir::DType;
 
 use super::instr::Code;
-use super::vectors::Binary;
+use super::vectors::{Binary, with_instruction};
 use super::{Bases, Elementwise};
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
@@ -138,16 +138,7 @@ impl<T: Packed> Kernel for Pairs<T> {
                 }
             };
         }
-        match op {
-            Binary::Add => each!(|x, y| s.add(x, y)),
-            Binary::Sub => each!(|x, y| s.sub(x, y)),
-            Binary::Mul => each!(|x, y| s.mul(x, y)),
-            Binary::Div => each!(|x, y| s.div(x, y)),
-            Binary::Max => each!(|x, y| s.max(x, y)),
-            Binary::Min => each!(|x, y| s.min(x, y)),
-            // Not an instruction ([`ShortRows::of`]).
-            Binary::Pow => {}
-        }
+        with_instruction!(s, op, each);
     }
 }
 

@@ -23,6 +23,23 @@ pub(crate) enum Binary {
     Pow,
 }
 
+/// Runs a loop, `each!(|x, y| z)`, with the instruction that an op is. Which one is asked once.
+macro_rules! with_instruction {
+    ($s:ident, $op:expr, $each:ident) => {
+        match $op {
+            Binary::Add => $each!(|x, y| $s.add(x, y)),
+            Binary::Sub => $each!(|x, y| $s.sub(x, y)),
+            Binary::Mul => $each!(|x, y| $s.mul(x, y)),
+            Binary::Div => $each!(|x, y| $s.div(x, y)),
+            Binary::Max => $each!(|x, y| $s.max(x, y)),
+            Binary::Min => $each!(|x, y| $s.min(x, y)),
+            // Not an instruction: who has a loop asks for it before.
+            Binary::Pow => {}
+        }
+    };
+}
+pub(super) use with_instruction;
+
 /// `out[i] = f(x[i])` of f32 or 16-bit floats; other types are left alone.
 ///
 /// # Safety
@@ -119,16 +136,7 @@ impl<T: Packed> Kernel for Pair<T> {
                 }
             }};
         }
-        match op {
-            Binary::Add => each!(|x, y| s.add(x, y)),
-            Binary::Sub => each!(|x, y| s.sub(x, y)),
-            Binary::Mul => each!(|x, y| s.mul(x, y)),
-            Binary::Div => each!(|x, y| s.div(x, y)),
-            Binary::Max => each!(|x, y| s.max(x, y)),
-            Binary::Min => each!(|x, y| s.min(x, y)),
-            // Not an instruction ([`binary`]).
-            Binary::Pow => {}
-        }
+        with_instruction!(s, op, each);
     }
 }
 
