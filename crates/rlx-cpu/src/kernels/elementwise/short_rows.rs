@@ -1,8 +1,8 @@
 //! An op of two operands over rows of a few vectors that do not follow each other in memory, or of which each has one value: vectors over their norms,
 //! heads of rows of query, key and value.
 //!
-//! A tile program has tiles across such rows, for which operands are copied together. That takes several times as long as the op, which is done here
-//! where operands are. The result of each element is the op's, so bits are the same.
+//! A tile program has tiles across such rows, for which operands are copied together. That takes longer than the op, which is done here where
+//! operands are. The result of each element is the op's, so bits are the same.
 
 use std::ops::Range;
 
