@@ -10,7 +10,7 @@ use crate::formats;
 use crate::isa::Isa;
 use crate::kernels::{
     self, attention, conv, extremes, gather_pair, integer, matmul, matmul_blocks, matmul_pair, producer,
-    quant, recurrent, region,
+    quant, recurrent, region, squares,
 };
 use crate::layout::MAX_RANK;
 use crate::window::groups::FEW;
@@ -154,6 +154,7 @@ impl Target for CpuTarget {
         producer::fuses(producer, anchor, graph)
             || attention::fuses(producer, anchor)
             || gather_pair::fuses(producer, anchor, graph)
+            || squares::fuses(producer, anchor)
     }
 
     fn fuses_residual(&self, anchor: &Node, graph: &Graph) -> bool {

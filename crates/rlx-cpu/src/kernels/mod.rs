@@ -61,6 +61,7 @@ mod roi;
 mod rope;
 mod scalar;
 mod scatter;
+pub(crate) mod squares;
 mod top_k;
 mod transpose;
 mod trees;

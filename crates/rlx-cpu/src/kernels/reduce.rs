@@ -49,6 +49,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 #[derive(Debug, Clone)]
 pub(super) struct Reduce {
     op: ReduceOp,
+    /// Whether it is the squares of the elements that are reduced.
+    squares: bool,
     axes: Vec<usize>,
     keep_dim: bool,
     dtype: DType,
@@ -65,6 +67,7 @@ impl Reduce {
     pub(super) fn new(op: ReduceOp, axes: Vec<usize>, keep_dim: bool, dtype: DType) -> Reduce {
         Reduce {
             op,
+            squares: false,
             axes,
             keep_dim,
             dtype,
@@ -74,6 +77,11 @@ impl Reduce {
             reduced: Layout::SCALAR,
             worth: false,
         }
+    }
+
+    /// As it is, but of the squares of the elements.
+    pub(super) fn of_squares(self) -> Reduce {
+        Reduce { squares: true, ..self }
     }
 
     /// Binds the operand and the result.
@@ -158,11 +166,13 @@ impl StepKernel for Reduce {
 impl Reduce {
     /// The reduction that vector kernels do.
     fn in_vectors(&self) -> Option<Reduction> {
-        let how = match self.op {
-            ReduceOp::Sum => Reduction::Sum,
-            ReduceOp::Mean => Reduction::Mean,
-            ReduceOp::Max => Reduction::Max,
-            ReduceOp::Min => Reduction::Min,
+        let how = match (self.op, self.squares) {
+            (ReduceOp::Sum, false) => Reduction::Sum,
+            (ReduceOp::Mean, false) => Reduction::Mean,
+            (ReduceOp::Max, false) => Reduction::Max,
+            (ReduceOp::Min, false) => Reduction::Min,
+            (ReduceOp::Sum, true) => Reduction::SumOfSquares,
+            (ReduceOp::Mean, true) => Reduction::MeanOfSquares,
             _ => return None,
         };
         is_packed(self.dtype).then_some(how)
@@ -289,14 +299,13 @@ impl Reduce {
         let ([y, x], columns, isa) = (self.kept, self.reduced.elements(), cx.isa);
         let (from, to) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to));
         let partial = Shared::new(cx.shared_scratch.cast::<f32>());
-        let part = if how == Reduction::Mean { Reduction::Sum } else { how };
         cx.parallel(self.worth, y.elements() * pieces, &|range, _| {
             for piece in range {
                 let (row, start) = (piece / pieces, piece % pieces * PIECE);
                 let x = from.get().wrapping_offset(x.at(row)).wrapping_add(start).cast_const();
                 let one = Rows { x, step: 0, rows: 1, columns: PIECE.min(columns - start) };
                 // SAFETY: the views are within their buffers; each number of the scratch is written once.
-                unsafe { rows::reduce_rows(isa, part, one, partial.get().wrapping_add(piece), 1) };
+                unsafe { rows::reduce_rows(isa, how.of_parts(), one, partial.get().wrapping_add(piece), 1) };
             }
         });
         for row in 0..y.elements() {
@@ -305,8 +314,8 @@ impl Reduce {
             let all = Rows { x: partial.cast_const(), step: 0, rows: 1, columns: pieces };
             // SAFETY: all pieces were written, and the result is the row's own.
             unsafe {
-                rows::reduce_rows(isa, part, all, out, 1);
-                if how == Reduction::Mean {
+                rows::reduce_rows(isa, how.of_partial().of_parts(), all, out, 1);
+                if how.is_mean() {
                     *out /= columns as f32;
                 }
             }
@@ -319,7 +328,8 @@ impl Reduce {
     /// As [`StepKernel::run`]; the operands must be of `T`.
     unsafe fn generic<T: Element>(&self, cx: &mut RunCx<'_, '_>) {
         let [y, x] = self.kept;
-        if const { T::IN_VECTORS } && self.reduced.rank() == 1 && self.reduced.strides()[0] == 1 {
+        let is_line = self.reduced.rank() == 1 && self.reduced.strides()[0] == 1;
+        if const { T::IN_VECTORS } && is_line && !self.squares {
             let (from, to, isa) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to), cx.isa);
             let (op, count) = (self.op, self.reduced.elements());
             return cx.parallel(self.worth, y.elements(), &|range, _| {
@@ -353,7 +363,8 @@ impl Reduce {
                     for i in 0..count {
                         let p = line.wrapping_offset(self.reduced.at(i));
                         for (j, sum) in sums[..n].iter_mut().enumerate() {
-                            *sum = T::join(self.op, *sum, *p.wrapping_offset(j as isize * x_step));
+                            let x = *p.wrapping_offset(j as isize * x_step);
+                            *sum = T::join(self.op, *sum, if self.squares { x.square() } else { x });
                         }
                     }
                     let out = to.get().wrapping_offset(y.outer_at(row) + start as isize * y_step);
@@ -420,6 +431,8 @@ trait Element: Copy + Send + Sync + 'static {
     /// What no elements give.
     fn identity(op: ReduceOp) -> Self::Sum;
     fn join(op: ReduceOp, sum: Self::Sum, x: Self) -> Self::Sum;
+    /// The product with itself, as an element.
+    fn square(self) -> Self;
     /// Two partial results as one.
     fn merge(op: ReduceOp, a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn finish(op: ReduceOp, sum: Self::Sum, count: usize) -> Self;
@@ -441,6 +454,10 @@ macro_rules! floats {
             #[inline(always)]
             fn join(op: ReduceOp, sum: f64, x: $t) -> f64 {
                 Self::merge(op, sum, $widen(x))
+            }
+            #[inline(always)]
+            fn square(self) -> $t {
+                self * self
             }
             #[inline(always)]
             fn merge(op: ReduceOp, sum: f64, x: f64) -> f64 {
@@ -483,6 +500,10 @@ macro_rules! integers {
                 Self::merge(op, sum, x as $sum)
             }
             #[inline(always)]
+            fn square(self) -> $t {
+                self.wrapping_mul(self)
+            }
+            #[inline(always)]
             fn merge(op: ReduceOp, sum: $sum, x: $sum) -> $sum {
                 match op {
                     ReduceOp::Prod => sum.wrapping_mul(x),
@@ -516,6 +537,10 @@ impl Element for Truth {
     #[inline(always)]
     fn join(op: ReduceOp, sum: bool, x: Truth) -> bool {
         Self::merge(op, sum, x.0 != 0)
+    }
+    #[inline(always)]
+    fn square(self) -> Truth {
+        self
     }
     #[inline(always)]
     fn merge(op: ReduceOp, a: bool, b: bool) -> bool {

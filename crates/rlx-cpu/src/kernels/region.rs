@@ -6,7 +6,7 @@
 //! computed side by side ([`matmul_pair`]), an attention takes keys and values from the table that a gather would pick them from
 //! ([`attention`]), and a gather picks from what another one would pick along the axis beside its own
 //! ([`gather_pair`]). What two gathers pick is interpolated as it is picked ([`interpolation`]). The smallest and the largest elements are found
-//! together ([`extremes`]).
+//! together ([`extremes`]), and squares are summed as they are computed ([`squares`]).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::producer::{self, Producer};
 use super::requantise::{self, ByteSpec};
 use super::{
     CompileCx, StepKernel, attention, conv, extremes, gather_pair, integer, interpolation, matmul,
-    matmul_blocks, no_kernel,
+    matmul_blocks, no_kernel, squares,
 };
 use crate::gemm::{BinaryOp as Joint, IN_PLACE_DEPTH};
 use crate::math::Unary;
@@ -78,6 +78,7 @@ enum Form {
     Gathers(gather_pair::Pair),
     Between(interpolation::Between),
     Extremes(extremes::Extremes),
+    Squares(Box<dyn StepKernel>),
 }
 
 /// Whether a node of a body is neither a border nor elementwise.
@@ -139,6 +140,9 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     }
     if let Some(extremes) = extremes::Extremes::of(graph) {
         return Ok(Form::Extremes(extremes));
+    }
+    if let Some(kernel) = squares::kernel(graph) {
+        return Ok(Form::Squares(kernel));
     }
     if matches!(anchor.op, Op::Attention { .. }) {
         return attention::reads(graph, anchor).map(Form::Attention);
@@ -217,6 +221,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         Form::Gathers(pair) => Ok(gather_pair::kernel(pair)),
         Form::Between(between) => Ok(interpolation::kernel(between)),
         Form::Extremes(of) => Ok(extremes::kernel(of)),
+        Form::Squares(kernel) => Ok(kernel),
         Form::Attention(reads) => {
             let attention = anchor_of(&body.graph).map_or(&op, |anchor| &anchor.op);
             attention::kernel(cx, attention, reads)

@@ -14,8 +14,10 @@ pub enum Reduction {
     Sum,
     /// Σ x / n; NaN of nothing.
     Mean,
-    /// Σ x².
+    /// Σ x², each square rounded to the element type as if it were stored; zero of nothing.
     SumOfSquares,
+    /// Σ x² / n, likewise; NaN of nothing.
+    MeanOfSquares,
     /// The largest; −∞ of nothing, NaN if any is NaN.
     Max,
     /// The smallest; ∞ of nothing, NaN if any is NaN.
@@ -28,8 +30,31 @@ impl Reduction {
         match self {
             Reduction::Max => f32::NEG_INFINITY,
             Reduction::Min => f32::INFINITY,
-            Reduction::Sum | Reduction::Mean | Reduction::SumOfSquares => 0.0,
+            _ => 0.0,
         }
+    }
+
+    /// The reduction of a part of the elements.
+    pub(crate) fn of_parts(self) -> Reduction {
+        match self {
+            Reduction::Mean => Reduction::Sum,
+            Reduction::MeanOfSquares => Reduction::SumOfSquares,
+            whole => whole,
+        }
+    }
+
+    /// The reduction that joins what [`Reduction::of_parts`] gave to the result of the whole.
+    pub(crate) fn of_partial(self) -> Reduction {
+        match self {
+            Reduction::SumOfSquares => Reduction::Sum,
+            Reduction::MeanOfSquares => Reduction::Mean,
+            whole => whole,
+        }
+    }
+
+    /// Whether the result is divided by the number of elements.
+    pub(crate) fn is_mean(self) -> bool {
+        matches!(self, Reduction::Mean | Reduction::MeanOfSquares)
     }
 }
 
@@ -40,12 +65,14 @@ pub(crate) enum Term {
     Value,
     /// (x − centre)².
     Square,
+    /// x², rounded to the element type.
+    OwnSquare,
 }
 
 /// Partial sums taken in turn, so that additions do not wait for each other.
 const CHAINS: usize = 4;
 
-/// Σ x or Σ (x − centre)², in the fixed order of this module.
+/// Σ x, Σ (x − centre)² or Σ x², in the fixed order of this module.
 ///
 /// # Safety
 /// `p` must be readable for `n` elements.
@@ -57,8 +84,9 @@ pub(crate) unsafe fn sum_of<S: Simd, T: Packed>(s: S, p: *const T, n: usize, ter
     // SAFETY: the caller's promise; i + lanes ≤ n.
     unsafe {
         while i + CHAINS * LANES <= n {
-            for (v, a) in acc.iter_mut().enumerate() {
-                *a = accumulate(s, *a, T::load(s, p.add(i + v * LANES), LANES), c, term);
+            let x = loaded::<S, T, CHAINS>(s, p.add(i), term);
+            for (a, x) in acc.iter_mut().zip(x) {
+                *a = accumulate(s, *a, x, c, term);
             }
             i += CHAINS * LANES;
         }
@@ -69,18 +97,64 @@ pub(crate) unsafe fn sum_of<S: Simd, T: Packed>(s: S, p: *const T, n: usize, ter
             }
             let x = T::load(s, p.add(i), lanes);
             // Lanes past the end must add nothing, also where the centre is not zero.
-            let kept = if lanes == LANES || term == Term::Value { x } else { fill(s, x, lanes, centre) };
-            *a = accumulate(s, *a, kept, c, term);
+            let x = match term {
+                Term::Square if lanes < LANES => fill(s, x, lanes, centre),
+                Term::OwnSquare => T::round(s, s.mul(x, x)),
+                _ => x,
+            };
+            *a = accumulate(s, *a, x, c, term);
             i += lanes;
         }
     }
-    s.sum(s.add(s.add(acc[0], acc[2]), s.add(acc[1], acc[3])))
+    s.sum(joined(s, acc))
+}
+
+/// The sum of partial sums.
+#[inline(always)]
+fn joined<S: Simd>(s: S, acc: [S::F; CHAINS]) -> S::F {
+    s.add(s.add(acc[0], acc[2]), s.add(acc[1], acc[3]))
+}
+
+/// The sum of the lanes of each vector, with the bits of [`Simd::sum`]: lanes eight apart are added, of two vectors at once, then lanes four
+/// apart, of four vectors, and so on.
+#[inline(always)]
+fn sums_of_lanes<S: Simd>(s: S, mut x: [S::F; LANES]) -> S::F {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            let (low, high) = s.zip(x[i], x[i + half]);
+            x[i] = s.add(low, high);
+        }
+        half /= 2;
+    }
+    x[0]
+}
+
+/// The first `V ≤` [`CHAINS`] vectors of a row; their squares, of which those are the terms.
+///
+/// # Safety
+/// `p` must be readable for so many vectors.
+#[inline(always)]
+unsafe fn loaded<S: Simd, T: Packed, const V: usize>(s: S, p: *const T, term: Term) -> [S::F; CHAINS] {
+    let mut x = [s.zero(); CHAINS];
+    for (v, x) in x[..V].iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *x = unsafe { T::load(s, p.add(v * LANES), LANES) };
+    }
+    if term == Term::OwnSquare {
+        // Two are rounded in less time than one and one.
+        for v in (0..V).step_by(2) {
+            let [a, b] = [x[v], x[v + 1]];
+            [x[v], x[v + 1]] = T::round_two(s, [s.mul(a, a), s.mul(b, b)]);
+        }
+    }
+    x
 }
 
 #[inline(always)]
 fn accumulate<S: Simd>(s: S, acc: S::F, x: S::F, centre: S::F, term: Term) -> S::F {
     match term {
-        Term::Value => s.add(acc, x),
+        Term::Value | Term::OwnSquare => s.add(acc, x),
         Term::Square => {
             let d = s.sub(x, centre);
             s.mul_add(d, d, acc)
@@ -244,14 +318,19 @@ impl<T: Packed> Kernel for ReduceRows<T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let n = self.rows.columns;
+        let divisor = n as f32;
         let (mut p, mut out) = (self.rows.x, self.out);
-        for _ in 0..self.rows.rows {
+        // SAFETY: `reduce_rows` was promised the rows and the results.
+        let done = unsafe { self.by_sixteen(s) };
+        (p, out) = (p.wrapping_offset(done as isize * self.rows.step), out.wrapping_add(done));
+        for _ in done..self.rows.rows {
             // SAFETY: `reduce_rows` was promised the rows, and an element of `out` for each.
             unsafe {
                 let y = match self.how {
                     Reduction::Sum => sum_of(s, p, n, Term::Value, 0.0),
-                    Reduction::Mean => sum_of(s, p, n, Term::Value, 0.0) / n as f32,
-                    Reduction::SumOfSquares => sum_of(s, p, n, Term::Square, 0.0),
+                    Reduction::Mean => sum_of(s, p, n, Term::Value, 0.0) / divisor,
+                    Reduction::SumOfSquares => sum_of(s, p, n, Term::OwnSquare, 0.0),
+                    Reduction::MeanOfSquares => sum_of(s, p, n, Term::OwnSquare, 0.0) / divisor,
                     Reduction::Max => s.reduce_max(extreme(s, p, n, f32::NEG_INFINITY, true)),
                     Reduction::Min => s.reduce_min(extreme(s, p, n, f32::INFINITY, false)),
                 };
@@ -259,6 +338,58 @@ impl<T: Packed> Kernel for ReduceRows<T> {
             }
             (p, out) = (p.wrapping_offset(self.rows.step), out.wrapping_offset(self.out_step));
         }
+    }
+}
+
+impl<T: Packed> ReduceRows<T> {
+    /// The sums or means of sixteen rows of `V` vectors from `p` on.
+    ///
+    /// # Safety
+    /// As [`reduce_rows`], of so many rows, whose results are neighbours.
+    #[inline(always)]
+    unsafe fn sixteen<S: Simd, const V: usize>(&self, s: S, p: *const T, out: *mut T) {
+        let squares = self.how.of_parts() == Reduction::SumOfSquares;
+        let mut lanes = [s.zero(); LANES];
+        for (i, lanes) in lanes.iter_mut().enumerate() {
+            let p = p.wrapping_offset(i as isize * self.rows.step);
+            let term = if squares { Term::OwnSquare } else { Term::Value };
+            // SAFETY: the caller's promise.
+            let mut acc = unsafe { loaded::<S, T, V>(s, p, term) };
+            for acc in &mut acc[..V] {
+                *acc = s.add(s.zero(), *acc);
+            }
+            *lanes = joined(s, acc);
+        }
+        let sums = sums_of_lanes(s, lanes);
+        // SAFETY: the caller's promise.
+        unsafe { T::store(s, out, LANES, finished(s, self.how, sums, self.rows.columns)) };
+    }
+
+    /// As many rows as there are sixteen of, if they are short and whole vectors; gives their number.
+    ///
+    /// # Safety
+    /// As [`reduce_rows`].
+    #[inline(always)]
+    unsafe fn by_sixteen<S: Simd>(&self, s: S) -> usize {
+        let Rows { x, step, rows, columns } = self.rows;
+        let sums = self.how.of_partial().of_parts() == Reduction::Sum;
+        if !sums || self.out_step != 1 || !columns.is_multiple_of(LANES) || columns > CHAINS * LANES {
+            return 0;
+        }
+        let whole = rows / LANES * LANES;
+        for first in (0..whole).step_by(LANES) {
+            let (p, out) = (x.wrapping_offset(first as isize * step), self.out.wrapping_add(first));
+            // SAFETY: the caller's promise.
+            unsafe {
+                match columns / LANES {
+                    1 => self.sixteen::<S, 1>(s, p, out),
+                    2 => self.sixteen::<S, 2>(s, p, out),
+                    3 => self.sixteen::<S, 3>(s, p, out),
+                    _ => self.sixteen::<S, 4>(s, p, out),
+                }
+            }
+        }
+        whole
     }
 }
 
@@ -345,7 +476,7 @@ pub(crate) unsafe fn reduce_stretch<T: Packed>(
     stretch: usize,
     out: *mut f32,
 ) {
-    let (length, how) = (columns.stretch(), if how == Reduction::Mean { Reduction::Sum } else { how });
+    let (length, how) = (columns.stretch(), how.of_parts());
     let (first, x) =
         (stretch * length, columns.x.wrapping_offset((stretch * length) as isize * columns.step));
     let lines = length.min(columns.lines - first);
@@ -364,7 +495,7 @@ pub(crate) unsafe fn join_stretches<T: Packed>(
     lines: usize,
     out: *mut T,
 ) {
-    let how = if how == Reduction::SumOfSquares { Reduction::Sum } else { how };
+    let how = how.of_partial();
     T::run(isa, ReduceColumns { columns: partial, how, stretch: partial.lines, count: lines, out });
 }
 
@@ -443,12 +574,12 @@ unsafe fn far_block<S: Simd, T: Packed, O: Packed>(
                     if count == BESIDE {
                         for l in 0..BESIDE {
                             let x = x.wrapping_offset(l as isize * c.step).wrapping_add(v);
-                            sum = join(s, r.how, T::load(s, x, LANES), sum);
+                            sum = join::<S, T>(s, r.how, T::load(s, x, LANES), sum);
                         }
                     } else {
                         for l in 0..count {
                             let x = x.wrapping_offset(l as isize * c.step).wrapping_add(v);
-                            sum = join(s, r.how, T::load(s, x, LANES), sum);
+                            sum = join::<S, T>(s, r.how, T::load(s, x, LANES), sum);
                         }
                     }
                     s.store(acc.add(v), sum);
@@ -490,7 +621,7 @@ unsafe fn block<S: Simd, T: Packed, O: Packed, const V: usize>(
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
                 let x = unsafe { T::load(s, line.wrapping_add(v * LANES), lanes) };
-                *acc = join(s, r.how, x, *acc);
+                *acc = join::<S, T>(s, r.how, x, *acc);
             }
             line = line.wrapping_offset(c.step);
             done += 1;
@@ -509,23 +640,21 @@ unsafe fn block<S: Simd, T: Packed, O: Packed, const V: usize>(
 /// The partial result of a stretch of lines, joined with those before.
 #[inline(always)]
 fn join_partial<S: Simd>(s: S, how: Reduction, part: S::F, total: S::F) -> S::F {
-    match how {
-        Reduction::SumOfSquares => s.add(part, total),
-        how => join(s, how, part, total),
-    }
+    join::<S, f32>(s, how.of_partial(), part, total)
 }
 
 /// The result of `count` lines, whose partial results are joined.
 #[inline(always)]
 fn finished<S: Simd>(s: S, how: Reduction, total: S::F, count: usize) -> S::F {
-    if how == Reduction::Mean { s.div(total, s.splat(count as f32)) } else { total }
+    if how.is_mean() { s.div(total, s.splat(count as f32)) } else { total }
 }
 
+/// An element of `T`, joined with those before.
 #[inline(always)]
-fn join<S: Simd>(s: S, how: Reduction, x: S::F, acc: S::F) -> S::F {
+fn join<S: Simd, T: Packed>(s: S, how: Reduction, x: S::F, acc: S::F) -> S::F {
     match how {
         Reduction::Sum | Reduction::Mean => s.add(acc, x),
-        Reduction::SumOfSquares => s.mul_add(x, x, acc),
+        Reduction::SumOfSquares | Reduction::MeanOfSquares => s.add(acc, T::round(s, s.mul(x, x))),
         Reduction::Max => s.max(x, acc),
         Reduction::Min => s.min(x, acc),
     }

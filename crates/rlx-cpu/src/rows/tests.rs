@@ -4,6 +4,15 @@ use super::*;
 use crate::isa::Isa;
 use crate::testing::{Rng, assert_close};
 
+const ALL: [Reduction; 6] = [
+    Reduction::Sum,
+    Reduction::Mean,
+    Reduction::SumOfSquares,
+    Reduction::MeanOfSquares,
+    Reduction::Max,
+    Reduction::Min,
+];
+
 fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&v| f64::from(v)).collect()
 }
@@ -15,10 +24,11 @@ fn reductions_are_right_and_have_the_same_bits_everywhere() {
         let x = rng.vec(3 * n);
         let rows: Vec<Vec<f64>> = x.chunks(n).map(wide).collect();
         type Reference = fn(&[f64]) -> f64;
-        let cases: [(Reduction, Reference); 5] = [
+        let cases: [(Reduction, Reference); 6] = [
             (Reduction::Sum, |r| r.iter().sum()),
             (Reduction::Mean, |r| r.iter().sum::<f64>() / r.len() as f64),
             (Reduction::SumOfSquares, |r| r.iter().map(|v| v * v).sum()),
+            (Reduction::MeanOfSquares, |r| r.iter().map(|v| v * v).sum::<f64>() / r.len() as f64),
             (Reduction::Max, |r| r.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
             (Reduction::Min, |r| r.iter().copied().fold(f64::INFINITY, f64::min)),
         ];
@@ -29,10 +39,7 @@ fn reductions_are_right_and_have_the_same_bits_everywhere() {
                 let mut out = [0.0; 3];
                 reduce(isa, how, &x, n, &mut out);
                 assert_close(&out, &want, 1e-4, &format!("{how:?} of {n}"));
-                // Squares are fused where the processor can.
-                if how != Reduction::SumOfSquares {
-                    bits.push(out.map(f32::to_bits));
-                }
+                bits.push(out.map(f32::to_bits));
             }
             assert!(bits.windows(2).all(|w| w[0] == w[1]), "{how:?} of {n}");
         }
@@ -47,10 +54,11 @@ fn columns_are_reduced_like_rows_of_the_transpose() {
         let x = rng.vec(lines * step);
         let column = |j: usize| (0..lines).map(|i| f64::from(x[i * step + j])).collect::<Vec<f64>>();
         type Reference = fn(Vec<f64>) -> f64;
-        let cases: [(Reduction, Reference); 5] = [
+        let cases: [(Reduction, Reference); 6] = [
             (Reduction::Sum, |c| c.iter().sum()),
             (Reduction::Mean, |c| c.iter().sum::<f64>() / c.len() as f64),
             (Reduction::SumOfSquares, |c| c.iter().map(|v| v * v).sum()),
+            (Reduction::MeanOfSquares, |c| c.iter().map(|v| v * v).sum::<f64>() / c.len() as f64),
             (Reduction::Max, |c| c.into_iter().fold(f64::NEG_INFINITY, f64::max)),
             (Reduction::Min, |c| c.into_iter().fold(f64::INFINITY, f64::min)),
         ];
@@ -79,8 +87,7 @@ fn columns_of_lines_far_apart_have_the_bits_that_they_have_alone() {
     for (lines, columns) in [(1, 1030), (3, 1024), (131, 1500), (300, 2051), (258, 1025)] {
         let step = columns as isize;
         let x = rng.vec(lines * columns);
-        for how in [Reduction::Sum, Reduction::Mean, Reduction::SumOfSquares, Reduction::Max, Reduction::Min]
-        {
+        for how in ALL {
             for isa in Isa::available() {
                 let (mut all, mut alone) = (vec![0.0f32; columns], vec![0.0f32; columns]);
                 let from = Columns { x: x.as_ptr(), step, lines, columns };
@@ -108,8 +115,7 @@ fn check_stretches<T: crate::gemm::Packed>(narrow: fn(f32) -> T) {
         let all = Columns { x: x.as_ptr(), step: step as isize, lines, columns };
         let stretches = all.stretches();
         assert!(stretches >= 4, "{lines} lines are too few stretches for threads to divide");
-        for how in [Reduction::Sum, Reduction::Mean, Reduction::SumOfSquares, Reduction::Max, Reduction::Min]
-        {
+        for how in ALL {
             for isa in Isa::available() {
                 let (mut whole, mut joined) = (vec![T::zero(); columns], vec![T::zero(); columns]);
                 let mut partial = vec![0.0f32; stretches * columns];
@@ -178,15 +184,48 @@ fn rows_and_columns_of_short_floats_are_rounded_once() {
     check_short(half::f16::from_f32, 1.0 / 2048.0);
 }
 
+/// Sixteen short rows of whole vectors, whose lanes are added up together, and each alone.
+fn check_sixteen<T: crate::gemm::Packed>(narrow: fn(f32) -> T) {
+    let mut rng = Rng::new(37);
+    for columns in [16, 32, 48, 64, 80] {
+        let (rows, step) = (2 * 16 + 5, columns + 3);
+        let mut x = rng.vec(rows * step);
+        (x[3], x[2 * step + 1], x[17 * step]) = (f32::NAN, f32::INFINITY, 1e-40);
+        x[4 * step..5 * step].fill(-0.0);
+        let x: Vec<T> = x.into_iter().map(narrow).collect();
+        for how in ALL {
+            for isa in Isa::available() {
+                let (mut together, mut alone) = (vec![T::zero(); rows], vec![T::zero(); 2 * rows]);
+                let all = Rows { x: x.as_ptr(), step: step as isize, rows, columns };
+                // SAFETY: the vectors cover the extents.
+                unsafe {
+                    reduce_rows(isa, how, all, together.as_mut_ptr(), 1);
+                    // Results that are no neighbours are computed one by one.
+                    reduce_rows(isa, how, all, alone.as_mut_ptr(), 2);
+                }
+                let bits = |x: &T| x.widen().to_bits();
+                let alone: Vec<u32> = alone.iter().step_by(2).map(bits).collect();
+                let together: Vec<u32> = together.iter().map(bits).collect();
+                assert_eq!(together, alone, "{how:?} of {columns}, {isa}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_short_rows_have_the_bits_of_each_alone() {
+    check_sixteen::<f32>(|x| x);
+    check_sixteen(half::f16::from_f32);
+    check_sixteen(half::bf16::from_f32);
+}
+
 #[test]
 fn nan_wins_every_reduction_wherever_it_stands() {
     for isa in Isa::available() {
         for at in [0, 5, 15, 16, 33, 36] {
             let mut x = vec![1.0f32; 37];
             x[at] = f32::NAN;
-            for how in
-                [Reduction::Sum, Reduction::Mean, Reduction::SumOfSquares, Reduction::Max, Reduction::Min]
-            {
+            for how in ALL {
                 let mut out = [0.0];
                 reduce(isa, how, &x, 37, &mut out);
                 assert!(out[0].is_nan(), "{how:?}, NaN at {at}");
