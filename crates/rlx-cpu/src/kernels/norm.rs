@@ -20,9 +20,6 @@ use crate::simd::LANES;
 /// Fewer columns than this are not computed side by side.
 const FEW: usize = 8;
 
-/// The most bytes that exponentials of columns are held in, which are a good part of the second-level cache.
-const HELD: usize = 1 << 20;
-
 /// What is computed for each row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
@@ -136,10 +133,7 @@ impl StepKernel for Rows {
         }
         (self.x, self.y) = (x.at, y.at);
         (self.gamma, self.beta) = (cx.inputs.get(1).map(|b| b.at), cx.inputs.get(2).map(|b| b.at));
-        let mut needs = self.op.needs(self.rows);
-        if self.inner > 1 {
-            needs.thread_scratch = self.held();
-        }
+        let needs = self.op.needs(self.rows);
         self.worth = needs.nanos > WORTH_NANOS;
         Ok(needs)
     }
@@ -158,13 +152,6 @@ impl StepKernel for Rows {
 }
 
 impl Rows {
-    /// The bytes that a thread holds exponentials of columns in; 0 if there are too many.
-    fn held(&self) -> usize {
-        let lines = self.op.columns.checked_div(self.inner).unwrap_or(0);
-        let bytes = lines.saturating_mul(rows::COLUMNS * size_of::<f32>());
-        if bytes <= HELD { bytes } else { 0 }
-    }
-
     /// Softmax of columns side by side.
     ///
     /// # Safety
@@ -173,18 +160,16 @@ impl Rows {
         let inner = self.inner;
         let lines = self.op.columns / inner;
         let (x, y, isa) = (cx.shared::<f32>(self.x), cx.shared::<f32>(self.y), cx.isa);
-        let most = cx.share(self.worth, self.rows, inner, rows::COLUMNS, LANES);
+        let most = cx.share(self.worth, self.rows, inner, SoftmaxColumns::together(inner), LANES);
         let blocks = inner.div_ceil(most);
-        let holds = self.held() > 0;
-        cx.parallel(self.worth, self.rows * blocks, &|range, scratch| {
-            let held = holds.then_some(scratch.cast());
+        cx.parallel(self.worth, self.rows * blocks, &|range, _| {
             for unit in range {
                 let first = unit % blocks * most;
                 let at = unit / blocks * lines * inner + first;
                 let (x, y) = (x.get().wrapping_add(at).cast_const(), y.get().wrapping_add(at));
                 let columns = most.min(inner - first);
-                let columns = SoftmaxColumns { x, y, step: inner, lines, columns, log, held };
-                // SAFETY: the caller's promise; columns are disjoint, and scratch is this thread's.
+                let columns = SoftmaxColumns { x, y, step: inner, lines, columns, log };
+                // SAFETY: the caller's promise; columns are disjoint.
                 unsafe { rows::softmax_columns(isa, &columns) };
             }
         });

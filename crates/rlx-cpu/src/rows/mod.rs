@@ -17,6 +17,7 @@ mod online;
 mod reduce;
 mod short;
 mod softmax;
+mod softmax_columns;
 #[cfg(test)]
 mod tests;
 
@@ -26,4 +27,5 @@ pub use online::{Piece, RowState, Sums, divide, weigh};
 pub use reduce::{Columns, Reduction, Rows, extremes, reduce, reduce_columns, reduce_rows};
 pub(crate) use reduce::{join_stretches, reduce_stretch};
 pub use short::softmax_rows;
-pub use softmax::{COLUMNS, Softmax, SoftmaxColumns, softmax, softmax_columns, softmax_in_place};
+pub use softmax::{Softmax, softmax, softmax_in_place};
+pub use softmax_columns::{SoftmaxColumns, softmax_columns};
