@@ -15,7 +15,8 @@
 //! so are two reductions of the same value (`fuse_regions/reductions.rs`).
 //!
 //! Then regions take *producers*, the ops before their anchors and before attentions, gathers take the gathers before them, and pairs of matmuls whose results are multiplied become
-//! one region (`fuse_regions/producers.rs`).
+//! one region (`fuse_regions/producers.rs`). Movement that stands between such an op and a reduction is put in front of it first
+//! (`fuse_regions/moved_producers.rs`).
 //!
 //! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a
 //! value that is used outside is used only by nodes that come after the region's last node. Nodes that are
@@ -44,6 +45,7 @@ use crate::pipeline::PassContext;
 use crate::rewrite::Rewriter;
 
 mod interpolations;
+mod moved_producers;
 mod producers;
 mod reductions;
 
@@ -56,6 +58,8 @@ const MAX_MEMBERS: usize = 64;
 /// [`ErrorKind::Internal`] when a region cannot be built; with `assert_fusion_clean`, [`ErrorKind::Unsupported`]
 /// naming an elementwise op that was left outside.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    let moved = if context.options.fusion.producers { moved_producers::run(graph, context)? } else { None };
+    let graph = moved.as_ref().unwrap_or(graph);
     let mut groups = Groups::new(graph, context);
     if context.options.fusion.producers {
         groups.take_interpolations();

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use rlx_ir::lir::View;
-use rlx_ir::op::{DataFormat, PackFormat};
+use rlx_ir::op::{BinaryOp, DataFormat, PackFormat};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, assert_close, tolerance};
 use rlx_ir::{DType, DimBinding, Graph, Node, Op, Result, text, verify_ok};
@@ -35,7 +35,9 @@ impl Target for Anything {
         let norm = matches!(producer.op, Op::LayerNorm { .. } | Op::RmsNorm { .. });
         let quantised = matches!(producer.op, Op::Quantize { .. }) && anchor.op == Op::MatMulInteger;
         let alone = !anchor.inputs[1..].contains(&producer.id);
-        (norm && anchor.op == Op::MatMul || quantised) && anchor.inputs[0] == producer.id && alone
+        let squared = producer.op == Op::Binary(BinaryOp::Mul) && producer.inputs[0] == producer.inputs[1];
+        let summed = squared && matches!(anchor.op, Op::Reduce { .. });
+        (norm && anchor.op == Op::MatMul || quantised || summed) && anchor.inputs[0] == producer.id && alone
     }
 
     fn interpolates(&self, _: &Node) -> bool {

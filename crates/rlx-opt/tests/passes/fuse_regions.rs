@@ -60,6 +60,50 @@ fn two_reductions_of_a_value_are_one_region_that_stands_before_all_that_reads_th
 }
 
 #[test]
+fn movement_between_squares_and_their_sum_is_put_in_front_of_them() {
+    check(
+        fuse_regions::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 6, 2, 4] f32
+          %1 = Binary.Mul(%0, %0) : [batch, 6, 2, 4] f32
+          %2 = Transpose(%1) {perm=[0, 2, 1, 3]} : [batch, 2, 6, 4] f32
+          %3 = Reshape(%2) {to=[batch, 2, 3, 2, 4]} : [batch, 2, 3, 2, 4] f32
+          %4 = Reduce(%3) {op=Sum, axes=[4], keep_dim=false} : [batch, 2, 3, 2] f32
+          return %4
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 6, 2, 4] f32
+          %1 = Transpose(%0) {perm=[0, 2, 1, 3]} : [batch, 2, 6, 4] f32
+          %2 = Reshape(%1) {to=[batch, 2, 3, 2, 4]} : [batch, 2, 3, 2, 4] f32
+          %3 = Region(%2) {body=graph "Mul+Reduce" {
+            %0 = Input {name="i0"} : [batch, 2, 3, 2, 4] f32
+            %1 = Binary.Mul(%0, %0) : [batch, 2, 3, 2, 4] f32
+            %2 = Reduce(%1) {op=Sum, axes=[4], keep_dim=false} : [batch, 2, 3, 2] f32
+            return %2
+          }} : [batch, 2, 3, 2] f32
+          return %3
+        }"#,
+    );
+}
+
+#[test]
+fn movement_stays_where_the_device_takes_nothing_in_or_something_else_reads_it() {
+    check_unchanged(
+        fuse_regions::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [6, 4] f32
+          %1 = Activation.Exp(%0) : [6, 4] f32
+          %2 = Transpose(%1) {perm=[1, 0]} : [4, 6] f32
+          %3 = Reduce(%2) {op=Sum, axes=[0], keep_dim=false} : [6] f32
+          %4 = Binary.Mul(%0, %0) : [6, 4] f32
+          %5 = Transpose(%4) {perm=[1, 0]} : [4, 6] f32
+          %6 = Reduce(%5) {op=Sum, axes=[0], keep_dim=false} : [6] f32
+          return %3, %5, %6
+        }"#,
+    );
+}
+
+#[test]
 fn a_value_used_later_becomes_a_second_result() {
     let before = parse(
         r#"graph "g" {

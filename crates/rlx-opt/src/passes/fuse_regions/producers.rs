@@ -245,7 +245,7 @@ impl Groups<'_> {
 }
 
 /// Whether a region has `node` only to say how its input is read.
-fn is_moved(node: &Node) -> bool {
+pub(super) fn is_moved(node: &Node) -> bool {
     matches!(node.op, Op::Reshape { .. } | Op::Transpose { .. })
 }
 
