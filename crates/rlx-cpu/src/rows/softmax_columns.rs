@@ -8,7 +8,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::reduce::STRETCH;
+use super::reduce_columns::STRETCH;
 use crate::isa::{Isa, Kernel};
 use crate::math;
 use crate::simd::{LANES, Simd};
