@@ -128,7 +128,7 @@ fn sums_of_lanes<S: Simd>(s: S, mut x: [S::F; LANES]) -> S::F {
     x[0]
 }
 
-/// The first `V ≤` [`CHAINS`] vectors of a row; their squares, of which those are the terms.
+/// The first `V ≤` [`CHAINS`] vectors of a row, or their squares where those are the terms.
 ///
 /// # Safety
 /// `p` must be readable for so many vectors.
@@ -140,7 +140,7 @@ unsafe fn loaded<S: Simd, T: Packed, const V: usize>(s: S, p: *const T, term: Te
         *x = unsafe { T::load(s, p.add(v * LANES), LANES) };
     }
     if term == Term::OwnSquare {
-        // Two are rounded in less time than one and one.
+        // Two are rounded together in less time than one after the other.
         for v in (0..V).step_by(2) {
             let [a, b] = [x[v], x[v + 1]];
             [x[v], x[v + 1]] = T::round_two(s, [s.mul(a, a), s.mul(b, b)]);
