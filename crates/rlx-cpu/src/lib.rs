@@ -56,6 +56,8 @@ mod program;
 pub mod rows;
 #[allow(unsafe_code)]
 pub mod simd;
+#[allow(unsafe_code)]
+mod stores;
 pub mod target;
 #[allow(unsafe_code)]
 pub mod window;

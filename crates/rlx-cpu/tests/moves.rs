@@ -88,3 +88,18 @@ fn borders_are_put_around_rows_of_any_length() {
         check(g, &[3, 5, 21], dtype, &[Op::Pad { before, after, mode: PadMode::Reflect }]);
     }
 }
+
+/// 35 MB each: more than most last-level caches hold, past which results are stored then.
+#[test]
+fn large_results_have_all_elements() {
+    let g = &mut Gen::new(95);
+    let transpose = Op::Transpose { perm: vec![1, 0] };
+    check(g, &[2128, 4096], DType::F32, std::slice::from_ref(&transpose));
+    check(g, &[5824, 6085], DType::U8, &[transpose]);
+    let slice = Op::Slice {
+        starts: vec![Extent::Const(3), Extent::Const(5)],
+        steps: vec![1, 1],
+        to: vec![Dim::Static(4200), Dim::Static(2100)],
+    };
+    check(g, &[4203, 2110], DType::F32, &[slice]);
+}

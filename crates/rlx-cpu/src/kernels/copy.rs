@@ -10,11 +10,12 @@ use rlx_ir::Result;
 use super::elementwise::gather_any;
 use super::elementwise::sized;
 use super::moves::Stepped;
-use super::transpose::{Band, Cell, ONE_GROUP};
+use super::transpose::{Band, COLUMN, Cell, NonTemporal, ONE_GROUP};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Layout, MAX_RANK, Walk, collapse};
 use crate::simd::{LANES, Simd};
+use crate::stores::{self, Stores};
 
 /// Rows of the result in a task of a transposing copy: each column of the source is read in runs of as many elements, and as
 /// many rows are written at once.
@@ -31,6 +32,9 @@ const ROW_BYTES: usize = 64;
 
 /// … where they are written to at most as many places in turn.
 const STREAMS: usize = 32;
+
+/// Rows of at least as many bytes are stored past the caches where the result is large: what is not a whole line at either end is not.
+const NON_TEMPORAL_ROW: usize = 512;
 
 /// The kernel of a copy step.
 pub(crate) fn compile(_: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
@@ -66,6 +70,7 @@ pub(crate) struct Copy {
     size: usize,
     /// The dimension along which the source is contiguous, when that is not the innermost.
     across: Option<usize>,
+    stores: Stores,
     worth: bool,
 }
 
@@ -78,6 +83,7 @@ impl Default for Copy {
             target: Layout::SCALAR,
             size: 1,
             across: None,
+            stores: Stores::Cached,
             worth: false,
         }
     }
@@ -109,6 +115,9 @@ impl StepKernel for Copy {
             (0..rank - 1).rev().find(contiguous).filter(|_| self.source.strides()[rank - 1].abs() > 1);
         let nanos = elements as f64 * self.size as f64 * 0.04;
         self.worth = nanos > WORTH_NANOS;
+        let bytes = elements * self.size;
+        self.stores =
+            if self.across.is_some() { Stores::of_transposed(bytes) } else { Stores::of_rows(bytes) };
         Ok(Needs::time(nanos))
     }
 
@@ -159,6 +168,7 @@ struct Rows {
     to_step: isize,
     /// Bytes of an element.
     size: usize,
+    stores: Stores,
 }
 
 impl Rows {
@@ -193,7 +203,11 @@ impl Rows {
                         for i in 0..self.count as isize {
                             let (from, to) =
                                 (from.wrapping_offset(i * from_row), to.wrapping_offset(i * to_row));
-                            std::ptr::copy_nonoverlapping(from, to, bytes);
+                            if self.stores == Stores::NonTemporal && bytes >= NON_TEMPORAL_ROW {
+                                stores::copy(isa, from, to, bytes);
+                            } else {
+                                std::ptr::copy_nonoverlapping(from, to, bytes);
+                            }
                         }
                     }
                 }
@@ -231,7 +245,7 @@ impl Copy {
     /// Row by row.
     unsafe fn rows(&self, cx: &mut RunCx<'_, '_>) {
         let rank = self.target.rank();
-        let (source, target, size) = (self.source, self.target, self.size);
+        let (source, target, size, stores) = (self.source, self.target, self.size, self.stores);
         let (inner, step) = (target.dims()[rank - 1], |l: &Layout| l.strides()[rank - 1]);
         let (from_step, to_step) = (step(&source), step(&target));
         let (from, to) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to));
@@ -239,14 +253,15 @@ impl Copy {
         let (isa, pieces) = (cx.isa, inner.div_ceil(PIECE));
         if pieces > 1 {
             let rows = target.range(0, rank - 1).elements();
-            return cx.parallel(self.worth, rows * pieces, &|range, _| {
+            return cx.parallel_stores(self.worth, stores, rows * pieces, &|range, _| {
                 for unit in range {
                     let (row, start) = (unit / pieces, unit % pieces * PIECE);
                     let source = source.outer_at(row) + start as isize * from_step;
                     let target = target.outer_at(row) + start as isize * to_step;
                     let n = PIECE.min(inner - start);
                     let (from, to) = (place(from.get(), source), place(to.get(), target));
-                    let rows = Rows { count: 1, from_row: 0, to_row: 0, inner: n, from_step, to_step, size };
+                    let rows =
+                        Rows { count: 1, from_row: 0, to_row: 0, inner: n, from_step, to_step, size, stores };
                     // SAFETY: both views are within their buffers (checked when bound); pieces are disjoint.
                     unsafe { rows.copy(isa, from, to) };
                 }
@@ -259,12 +274,12 @@ impl Copy {
             _ => (target.dims()[split], source.strides()[split], target.strides()[split]),
         };
         let outer = [target.range(0, split), source.range(0, split)];
-        cx.parallel(self.worth, target.elements() / inner, &|range, _| {
+        cx.parallel_stores(self.worth, stores, target.elements() / inner, &|range, _| {
             let mut walk = Walk::new(outer, range.start / lines);
             let (mut row, mut line) = (range.start, range.start % lines);
             while row < range.end {
                 let count = (lines - line).min(range.end - row);
-                let rows = Rows { count, from_row, to_row, inner, from_step, to_step, size };
+                let rows = Rows { count, from_row, to_row, inner, from_step, to_step, size, stores };
                 let [target, source] = walk.at();
                 let from = place(from.get(), source + line as isize * from_row);
                 let to = place(to.get(), target + line as isize * to_row);
@@ -297,20 +312,24 @@ impl Copy {
             outer[0].push(self.target.dims()[i], self.target.strides()[i]);
             outer[1].push(self.source.dims()[i], self.source.strides()[i]);
         }
-        let bands = height.div_ceil(BAND);
+        let band = match self.stores {
+            Stores::Cached => BAND,
+            Stores::NonTemporal => COLUMN / self.size,
+        };
+        let bands = height.div_ceil(band);
         // Pieces of rows begin where a group does.
         let grain = PIECE_OF_BAND * if group == ONE_GROUP { 1 } else { group.0 };
         let most =
             cx.share(self.worth, outer[0].elements() * bands, width, width.next_multiple_of(grain), grain);
         let pieces = width.div_ceil(most);
-        let units = bands * pieces;
+        let (units, stores) = (bands * pieces, self.stores);
         let (from, to, size, isa) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size, cx.isa);
-        cx.parallel(self.worth, outer[0].elements() * units, &|range, _| {
+        cx.parallel_stores(self.worth, stores, outer[0].elements() * units, &|range, _| {
             // Both views are within their buffers (checked when bound); bands are disjoint.
             sized!(size, T => {
                 let (from, to) = (from.get().cast::<T>().cast_const(), to.get().cast::<T>());
                 let all = Band { from, from_column, group, to, to_row, height, width };
-                let bands = Bands { all, to_column, outer, range, pieces, most };
+                let bands = Bands { all, to_column, outer, range, band, stores, pieces, most };
                 // SAFETY: as above.
                 unsafe { if to_column == 1 { isa.run(bands) } else { bands.one_by_one() } };
             })
@@ -327,6 +346,9 @@ struct Bands<T> {
     /// Where the matrices are, in the result and in the source.
     outer: [Layout; 2],
     range: Range<usize>,
+    /// Rows of a band.
+    band: usize,
+    stores: Stores,
     /// Pieces of a band, and columns of a piece.
     pieces: usize,
     most: usize,
@@ -339,17 +361,17 @@ impl<T: Cell> Bands<T> {
         let ([target, source], all) = (walk.at(), self.all);
         let from = all.from.wrapping_offset(source).wrapping_add(start);
         let to = all.to.wrapping_offset(target + start as isize * all.to_row);
-        let (height, first) = (BAND.min(all.height - start), piece * self.most);
+        let (height, first) = (self.band.min(all.height - start), piece * self.most);
         Band { from, to, height, ..all }.columns_from(first, self.most.min(all.width - first))
     }
 
     /// Where the first piece is: the walk, the row and the piece of its band.
     #[inline(always)]
     fn start(&self) -> (Walk<2>, usize, usize) {
-        let units = self.all.height.div_ceil(BAND) * self.pieces;
+        let units = self.all.height.div_ceil(self.band) * self.pieces;
         let unit = self.range.start % units;
         let walk = Walk::new(self.outer, self.range.start / units);
-        (walk, unit / self.pieces * BAND, unit % self.pieces)
+        (walk, unit / self.pieces * self.band, unit % self.pieces)
     }
 
     /// Goes on to the next piece.
@@ -357,7 +379,7 @@ impl<T: Cell> Bands<T> {
     fn step(&self, (walk, start, piece): &mut (Walk<2>, usize, usize)) {
         *piece += 1;
         if *piece == self.pieces {
-            (*start, *piece) = (*start + BAND, 0);
+            (*start, *piece) = (*start + self.band, 0);
             if *start >= self.all.height {
                 *start = 0;
                 walk.step();
@@ -402,7 +424,10 @@ impl<T: Cell> Kernel for Bands<T> {
             // SAFETY: who runs the kernel was promised all elements. Other bands than those of pairs take long enough for a call.
             unsafe {
                 if !band.pairs(s) {
-                    s.enter_plain(band);
+                    match self.stores {
+                        Stores::Cached => s.enter_plain(band),
+                        Stores::NonTemporal => s.enter_plain(NonTemporal(band)),
+                    }
                 }
             }
             self.step(&mut place);

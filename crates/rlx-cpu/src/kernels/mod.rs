@@ -89,6 +89,7 @@ use crate::journal::Journal;
 use crate::layout::{At, Bound};
 use crate::memory::Place;
 use crate::pool::Run;
+use crate::stores::{self, Stores};
 use bands::{LineForm, Part};
 
 /// What compiling a step may look at.
@@ -341,6 +342,24 @@ impl RunCx<'_, '_> {
             // Thread t's range starts at ⌊t·tasks/threads⌋: the last t for which that is this start.
             let t = ((range.start + 1) * threads - 1) / tasks;
             f(range, base.get().wrapping_add(t * stride));
+        });
+    }
+
+    /// As [`parallel`](RunCx::parallel), of tasks that store like that.
+    #[inline]
+    pub(crate) fn parallel_stores<F: Fn(Range<usize>, *mut u8) + Sync>(
+        &mut self,
+        worth: bool,
+        stores: Stores,
+        tasks: usize,
+        f: &F,
+    ) {
+        if stores == Stores::Cached {
+            return self.parallel(worth, tasks, f);
+        }
+        self.parallel(worth, tasks, &|range, scratch| {
+            f(range, scratch);
+            stores::fence();
         });
     }
 }

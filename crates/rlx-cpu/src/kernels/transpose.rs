@@ -8,10 +8,14 @@
 //! Rows of a result are written some columns at a time, all rows of a band: so runs of the source that are next to each other are
 //! read soon one after the other. What is written next is fetched ahead, since nothing else foresees it.
 
+mod non_temporal;
+
 use std::mem::MaybeUninit;
 
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
+
+pub(crate) use non_temporal::{COLUMN, NonTemporal};
 
 /// Columns that are written in all rows of a band before those behind them.
 const CHUNK: usize = 128;
@@ -227,7 +231,7 @@ impl<T: Cell> Band<T> {
         // SAFETY: the caller's promise.
         unsafe {
             while T::LANES && !GROUPS && self.height == LANES && x + LANES * T::OF_LANE <= end {
-                Band { to: self.to.wrapping_add(x), ..self }.wide(s, x);
+                Band { to: self.to.wrapping_add(x), ..self }.wide::<S, false>(s, x);
                 x += LANES * T::OF_LANE;
             }
             while x < end {
@@ -245,12 +249,12 @@ impl<T: Cell> Band<T> {
         }
     }
 
-    /// Sixteen rows of as many columns as fill a vector, from column `first` on.
+    /// Sixteen rows of as many columns as fill a vector, from column `first` on; past the caches, if rows are whole lines and a fence follows.
     ///
     /// # Safety
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
-    unsafe fn wide<S: Simd>(&self, s: S, first: usize) {
+    unsafe fn wide<S: Simd, const NON_TEMPORAL: bool>(&self, s: S, first: usize) {
         let mut lanes = [s.zero(); LANES];
         let mut from = self.column(first);
         // SAFETY: the caller's promise; a vector of the turned square holds neighbours of the result.
@@ -264,6 +268,10 @@ impl<T: Cell> Band<T> {
                 *lanes = T::load_columns(s, columns);
             }
             for (i, &row) in turned(s, lanes).iter().enumerate() {
+                if NON_TEMPORAL {
+                    s.store_non_temporal(self.row(i).cast(), row);
+                    continue;
+                }
                 s.store(self.row(i).cast(), row);
                 s.prefetch_l1(self.row(i).wrapping_add(AHEAD * LANES * T::OF_LANE).cast());
             }
@@ -289,7 +297,7 @@ impl<T: Cell> Band<T> {
             let to = self.to.wrapping_add(first);
             let copy = Band { from: stage.cast_const(), from_column: STAGED as isize, to, ..*self };
             for y in (0..STAGED).step_by(LANES) {
-                copy.rows(y, LANES).wide(s, 0);
+                copy.rows(y, LANES).wide::<S, false>(s, 0);
             }
         }
     }
@@ -506,6 +514,8 @@ mod tests {
                 (64, 64),
                 (64, 199),
                 (80, 150),
+                (70, 128),
+                (300, 192),
                 (5, 0),
             ] {
                 let (column, row) = (height + gaps, width + gaps);
@@ -521,13 +531,21 @@ mod tests {
                     height,
                     width,
                 };
+                let mut compare = |how: &str, transpose: &dyn Fn(Band<T>)| {
+                    to.fill(nothing);
+                    transpose(Band { to: to.as_mut_ptr(), ..band });
+                    for (i, &got) in to.iter().enumerate() {
+                        let (y, x) = (i / row.max(1), i % row.max(1));
+                        let want = if x < width { from[x * column + y] } else { nothing };
+                        assert_eq!(got, want, "{isa}, {how}: {y} {x} of {height} by {width}");
+                    }
+                };
                 // SAFETY: both vectors hold all elements of the band.
-                unsafe { transpose(isa, band) };
-                for (i, &got) in to.iter().enumerate() {
-                    let (y, x) = (i / row.max(1), i % row.max(1));
-                    let want = if x < width { from[x * column + y] } else { nothing };
-                    assert_eq!(got, want, "{isa}: {y} {x} of {height} by {width}");
-                }
+                compare("cached", &|band| unsafe { transpose(isa, band) });
+                compare("past the caches", &|band| {
+                    isa.run(NonTemporal(band));
+                    crate::stores::fence();
+                });
             }
         }
     }

@@ -279,6 +279,14 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_non_temporal(self, p: *mut f32, x: F) {
+        // SAFETY: the caller promises sixteen writable elements at a multiple of 64 bytes, and to call the fence.
+        unsafe {
+            _mm256_stream_ps(p, x.0);
+            _mm256_stream_ps(p.add(8), x.1);
+        }
+    }
+    #[inline(always)]
     unsafe fn store_n(self, p: *mut f32, n: usize, x: F) {
         // SAFETY: the caller promises `n` writable elements; masked lanes are not touched.
         unsafe {

@@ -304,6 +304,11 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         unsafe { _mm512_storeu_ps(p, x) }
     }
     #[inline(always)]
+    unsafe fn store_non_temporal(self, p: *mut f32, x: __m512) {
+        // SAFETY: the caller promises sixteen writable elements at a multiple of 64 bytes, and to call the fence.
+        unsafe { _mm512_stream_ps(p, x) }
+    }
+    #[inline(always)]
     unsafe fn store_n(self, p: *mut f32, n: usize, x: __m512) {
         // SAFETY: the caller promises `n` writable elements; masked lanes are not touched.
         unsafe { _mm512_mask_storeu_ps(p, first(n), x) }

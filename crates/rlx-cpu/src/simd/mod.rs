@@ -83,6 +83,14 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     /// # Safety
     /// `p` must be writable for 16 elements.
     unsafe fn store(self, p: *mut f32, x: Self::F);
+    /// Writes sixteen lanes, past the caches where the processor can.
+    /// # Safety
+    /// `p` must be writable for 16 elements and a multiple of 64 bytes; nothing may read them before this thread has called `stores::fence`.
+    #[inline(always)]
+    unsafe fn store_non_temporal(self, p: *mut f32, x: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store(p, x) }
+    }
     /// Writes the first `n ≤ 16` lanes; the memory behind the others is not touched.
     /// # Safety
     /// `p` must be writable for `n` elements, `n ≤ 16`.
