@@ -9,7 +9,7 @@ use rlx_ir::Result;
 
 use super::elementwise::gather_any;
 use super::elementwise::sized;
-use super::moves::Stepped;
+use super::moves::{Stepped, copy_row};
 use super::transpose::{Band, COLUMN, Cell, NonTemporal, ONE_GROUP};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::isa::{Isa, Kernel};
@@ -199,17 +199,14 @@ impl Rows {
                     16 => each::<[u64; 2]>(self.count, from, from_row, to, to_row),
                     32 => each::<[u64; 4]>(self.count, from, from_row, to, to_row),
                     64 => each::<[u64; 8]>(self.count, from, from_row, to, to_row),
-                    _ => {
+                    _ if self.stores == Stores::NonTemporal && bytes >= NON_TEMPORAL_ROW => {
                         for i in 0..self.count as isize {
                             let (from, to) =
                                 (from.wrapping_offset(i * from_row), to.wrapping_offset(i * to_row));
-                            if self.stores == Stores::NonTemporal && bytes >= NON_TEMPORAL_ROW {
-                                stores::copy(isa, from, to, bytes);
-                            } else {
-                                std::ptr::copy_nonoverlapping(from, to, bytes);
-                            }
+                            stores::copy(isa, from, to, bytes);
                         }
                     }
+                    _ => isa.run(Contiguous { count: self.count, from, from_row, to, to_row, bytes }),
                 }
                 return;
             }
@@ -238,6 +235,30 @@ unsafe fn each<T: std::marker::Copy>(
         let (from, to) = (from.wrapping_offset(i * from_row), to.wrapping_offset(i * to_row));
         // SAFETY: the caller's promise.
         unsafe { to.cast::<T>().write_unaligned(from.cast::<T>().read_unaligned()) };
+    }
+}
+
+/// Rows that are contiguous, everything in bytes.
+struct Contiguous {
+    count: usize,
+    from: *const u8,
+    from_row: isize,
+    to: *mut u8,
+    to_row: isize,
+    bytes: usize,
+}
+
+impl Kernel for Contiguous {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in 0..self.count as isize {
+            let from = self.from.wrapping_offset(i * self.from_row);
+            let to = self.to.wrapping_offset(i * self.to_row);
+            // SAFETY: who runs the kernel was promised the rows.
+            unsafe { copy_row(s, from, to, self.bytes) };
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use rlx_ir::{Op, Result};
 use super::elementwise::sized;
 pub(crate) use super::indices::claim;
 use super::indices::{Indices, Misses};
+use super::moves::copy_row;
 use super::transpose::Cell;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
@@ -508,7 +509,7 @@ impl<P: Copy + Into<i64>> Kernel for Long<'_, P> {
             }
             let from = from.wrapping_offset(place.into() as isize * stride);
             // SAFETY: who runs this was promised the slices, and room for them.
-            unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(i * bytes), bytes) };
+            unsafe { copy_row(s, from, to.wrapping_add(i * bytes), bytes) };
         }
     }
 }

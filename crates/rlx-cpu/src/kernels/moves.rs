@@ -6,6 +6,28 @@ use crate::simd::{LANES, Simd};
 /// Bytes of a vector.
 const VECTOR: usize = LANES * size_of::<f32>();
 
+/// Rows of at most as many bytes are copied by vectors, in less time than a call for each of them takes.
+const SHORT_ROW: usize = 4 << 10;
+
+/// Copies a row.
+///
+/// # Safety
+/// The bytes must be readable and writable, and apart.
+#[inline(always)]
+pub(super) unsafe fn copy_row<S: Simd>(s: S, from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise; the last vector goes over a part of the one before.
+    unsafe {
+        if !(VECTOR..=SHORT_ROW).contains(&bytes) {
+            return std::ptr::copy_nonoverlapping(from, to, bytes);
+        }
+        let last = bytes - VECTOR;
+        for at in (0..last).step_by(VECTOR) {
+            s.store(to.add(at).cast(), s.load(from.add(at).cast()));
+        }
+        s.store(to.add(last).cast(), s.load(from.add(last).cast()));
+    }
+}
+
 /// Elements whose neighbours in the result are `step` apart in the source, in rows: everything in elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stepped<T> {

@@ -10,9 +10,14 @@ use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 use crate::stores::LINE;
 
-/// Bytes of a column that are copied, and columns (64 × 64 of f32: other sizes of 32 to 256 took up to twice as long on a Zen 5).
+/// Bytes of a column that are copied, and of a row of the result that they fill: 64 × 64 elements of f32, of which other numbers from 32 to 256 took up to twice
+/// as long on a Zen 5, 256 × 256 bytes.
 pub(crate) const COLUMN: usize = 256;
-const COLUMNS: usize = 64;
+
+/// As many elements.
+const fn elements<T>() -> usize {
+    COLUMN / size_of::<T>()
+}
 
 /// Bytes from one column of the stage to the next: not a power of two, for the same reason.
 const PITCH: usize = COLUMN + LINE;
@@ -31,13 +36,13 @@ impl<T: Cell> Kernel for NonTemporal<T> {
         let alike = (band.to_row * size_of::<T>() as isize) % LINE as isize == 0;
         let start = band.to.align_offset(LINE).min(band.width);
         let end = start + (band.width - start) / wide * wide;
-        let height = band.height.min(COLUMN / size_of::<T>()) / LANES * LANES;
+        let height = band.height.min(elements::<T>()) / LANES * LANES;
         if !T::LANES || !alike || band.group != ONE_GROUP || height == 0 {
             return s.enter_plain(band);
         }
         let inside = band.columns_from(start, end - start);
-        for first in (0..inside.width).step_by(COLUMNS) {
-            let width = COLUMNS.min(inside.width - first);
+        for first in (0..inside.width).step_by(elements::<T>()) {
+            let width = elements::<T>().min(inside.width - first);
             let part = Band { height, ..inside.columns_from(first, width) };
             // SAFETY: who runs the kernel was promised all elements.
             unsafe { staged(s, &part) };
@@ -53,14 +58,14 @@ impl<T: Cell> Kernel for NonTemporal<T> {
     }
 }
 
-/// A band of at most [`COLUMNS`] columns, of whole squares whose rows are whole lines of the result.
+/// A band of at most as many columns and rows as a stage has, of whole squares whose rows are whole lines of the result.
 ///
 /// # Safety
 /// Every element of the band must be readable in the source and writable in the result, and they must be apart. Nothing may read the result before
 /// the fence.
 #[inline(always)]
 unsafe fn staged<S: Simd, T: Cell>(s: S, band: &Band<T>) {
-    let mut stage = [MaybeUninit::<[u8; PITCH]>::uninit(); COLUMNS];
+    let mut stage = [MaybeUninit::<[u8; PITCH]>::uninit(); COLUMN];
     let stage: *mut T = stage.as_mut_ptr().cast();
     let (bytes, pitch) = (band.height * size_of::<T>(), PITCH / size_of::<T>());
     let mut from = band.from;
