@@ -9,7 +9,7 @@ use rlx_ir::Result;
 
 use super::elementwise::gather_any;
 use super::elementwise::sized;
-use super::moves::{Stepped, copy_row};
+use super::moves::{RowCopy, Stepped};
 use super::transpose::{Band, COLUMN, Cell, NonTemporal, ONE_GROUP};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::isa::{Isa, Kernel};
@@ -206,7 +206,10 @@ impl Rows {
                             stores::copy(isa, from, to, bytes);
                         }
                     }
-                    _ => isa.run(Contiguous { count: self.count, from, from_row, to, to_row, bytes }),
+                    _ => {
+                        let row = RowCopy::of(bytes);
+                        isa.run(Contiguous { count: self.count, from, from_row, to, to_row, row });
+                    }
                 }
                 return;
             }
@@ -238,14 +241,14 @@ unsafe fn each<T: std::marker::Copy>(
     }
 }
 
-/// Rows that are contiguous, everything in bytes.
+/// Rows that are contiguous, distances in bytes.
 struct Contiguous {
     count: usize,
     from: *const u8,
     from_row: isize,
     to: *mut u8,
     to_row: isize,
-    bytes: usize,
+    row: RowCopy,
 }
 
 impl Kernel for Contiguous {
@@ -257,7 +260,7 @@ impl Kernel for Contiguous {
             let from = self.from.wrapping_offset(i * self.from_row);
             let to = self.to.wrapping_offset(i * self.to_row);
             // SAFETY: who runs the kernel was promised the rows.
-            unsafe { copy_row(s, from, to, self.bytes) };
+            unsafe { self.row.copy(s, from, to) };
         }
     }
 }

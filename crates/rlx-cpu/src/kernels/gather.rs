@@ -7,7 +7,7 @@ use rlx_ir::{Op, Result};
 use super::elementwise::sized;
 pub(crate) use super::indices::claim;
 use super::indices::{Indices, Misses};
-use super::moves::copy_row;
+use super::moves::RowCopy;
 use super::transpose::Cell;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
@@ -500,6 +500,7 @@ impl<P: Copy + Into<i64>> Kernel for Long<'_, P> {
     fn run<S: Simd>(self, s: S) {
         let Long { from, stride, places, to, bytes } = self;
         let (ahead, lines) = ((Self::AHEAD / bytes.max(1)).max(1), bytes.div_ceil(64).min(Self::LINES));
+        let row = RowCopy::of(bytes);
         for (i, &place) in places.iter().enumerate() {
             if let Some(&next) = places.get(i + ahead) {
                 let next = from.wrapping_offset(next.into() as isize * stride);
@@ -509,7 +510,7 @@ impl<P: Copy + Into<i64>> Kernel for Long<'_, P> {
             }
             let from = from.wrapping_offset(place.into() as isize * stride);
             // SAFETY: who runs this was promised the slices, and room for them.
-            unsafe { copy_row(s, from, to.wrapping_add(i * bytes), bytes) };
+            unsafe { row.copy(s, from, to.wrapping_add(i * bytes)) };
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Moving rows of elements that are not neighbours in the source, in vectors.
+//! Moving rows of elements in vectors: short ones, and those whose elements are no neighbours in the source.
+
+use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -6,26 +9,54 @@ use crate::simd::{LANES, Simd};
 /// Bytes of a vector.
 const VECTOR: usize = LANES * size_of::<f32>();
 
-/// Rows of at most as many bytes are copied by vectors, in less time than a call for each of them takes.
-const SHORT_ROW: usize = 4 << 10;
+/// Bytes of rows that may be copied by vectors instead of by a call for each of them.
+const SHORT_ROW: RangeInclusive<usize> = VECTOR..=4 << 10;
 
-/// Copies a row.
-///
-/// # Safety
-/// The bytes must be readable and writable, and apart.
-#[inline(always)]
-pub(super) unsafe fn copy_row<S: Simd>(s: S, from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise; the last vector goes over a part of the one before.
-    unsafe {
-        if !(VECTOR..=SHORT_ROW).contains(&bytes) {
-            return std::ptr::copy_nonoverlapping(from, to, bytes);
-        }
-        let last = bytes - VECTOR;
-        for at in (0..last).step_by(VECTOR) {
-            s.store(to.add(at).cast(), s.load(from.add(at).cast()));
-        }
-        s.store(to.add(last).cast(), s.load(from.add(last).cast()));
+/// How rows of a length are copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowCopy {
+    bytes: usize,
+    by_vectors: bool,
+}
+
+impl RowCopy {
+    /// Rows of so many bytes.
+    pub(super) fn of(bytes: usize) -> RowCopy {
+        RowCopy { bytes, by_vectors: SHORT_ROW.contains(&bytes) && vectors_pay() }
     }
+
+    /// Copies a row.
+    ///
+    /// # Safety
+    /// The bytes must be readable and writable, and apart.
+    #[inline(always)]
+    pub(super) unsafe fn copy<S: Simd>(self, s: S, from: *const u8, to: *mut u8) {
+        // SAFETY: the caller's promise; the last vector goes over a part of the one before.
+        unsafe {
+            if !self.by_vectors {
+                return std::ptr::copy_nonoverlapping(from, to, self.bytes);
+            }
+            let last = self.bytes - VECTOR;
+            for at in (0..last).step_by(VECTOR) {
+                s.store(to.add(at).cast(), s.load(from.add(at).cast()));
+            }
+            s.store(to.add(last).cast(), s.load(from.add(last).cast()));
+        }
+    }
+}
+
+/// Whether vectors copy short rows in less time than calls: on AMD's processors. (Rows of 256 bytes take 0.85 of the time on a Zen 5, and 1.14 to 1.47 on an
+/// Intel Xeon of model 207.)
+fn vectors_pay() -> bool {
+    static PAY: OnceLock<bool> = OnceLock::new();
+    *PAY.get_or_init(|| {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return raw_cpuid::CpuId::new()
+            .get_vendor_info()
+            .is_some_and(|vendor| vendor.as_str() == "AuthenticAMD");
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        return false;
+    })
 }
 
 /// Elements whose neighbours in the result are `step` apart in the source, in rows: everything in elements.
