@@ -10,7 +10,7 @@ use rlx_ir::Result;
 use super::elementwise::gather_any;
 use super::elementwise::sized;
 use super::moves::{RowCopy, Stepped};
-use super::transpose::{Band, COLUMN, Cell, NonTemporal, ONE_GROUP};
+use super::transpose::{Band, COLUMN, Cell, NonTemporal, ONE_GROUP, has_whole_lines};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Layout, MAX_RANK, Walk, collapse};
@@ -336,9 +336,11 @@ impl Copy {
             outer[0].push(self.target.dims()[i], self.target.strides()[i]);
             outer[1].push(self.source.dims()[i], self.source.strides()[i]);
         }
-        let band = match self.stores {
-            Stores::Cached => BAND,
-            Stores::NonTemporal => COLUMN / self.size,
+        let (stores, band) = match self.stores {
+            Stores::NonTemporal if has_whole_lines(self.size, to_row, group) => {
+                (self.stores, COLUMN / self.size)
+            }
+            _ => (Stores::Cached, BAND),
         };
         let bands = height.div_ceil(band);
         // Pieces of rows begin where a group does.
@@ -346,7 +348,7 @@ impl Copy {
         let most =
             cx.share(self.worth, outer[0].elements() * bands, width, width.next_multiple_of(grain), grain);
         let pieces = width.div_ceil(most);
-        let (units, stores) = (bands * pieces, self.stores);
+        let units = bands * pieces;
         let (from, to, size, isa) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size, cx.isa);
         cx.parallel_stores(self.worth, stores, outer[0].elements() * units, &|range, _| {
             // Both views are within their buffers (checked when bound); bands are disjoint.

@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-pub(crate) use non_temporal::{COLUMN, NonTemporal};
+pub(crate) use non_temporal::{COLUMN, NonTemporal, has_whole_lines};
 
 /// Columns that are written in all rows of a band before those behind them.
 const CHUNK: usize = 128;

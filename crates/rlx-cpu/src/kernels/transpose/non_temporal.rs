@@ -22,6 +22,12 @@ const fn elements<T>() -> usize {
 /// Bytes from one column of the stage to the next: not a power of two, for the same reason.
 const PITCH: usize = COLUMN + LINE;
 
+/// Whether bands of elements of so many bytes are transposed past the caches: squares of them go through lanes, and rows of the result, `to_row` elements apart,
+/// begin at the same place of a line.
+pub(crate) fn has_whole_lines(size: usize, to_row: isize, group: (usize, isize)) -> bool {
+    size <= size_of::<f32>() && group == ONE_GROUP && (to_row * size as isize) % LINE as isize == 0
+}
+
 /// A band to transpose past the caches, of columns of at most [`COLUMN`] bytes. [`fence`](crate::stores::fence) has to follow.
 pub(crate) struct NonTemporal<T>(pub(crate) Band<T>);
 
@@ -32,12 +38,10 @@ impl<T: Cell> Kernel for NonTemporal<T> {
     fn run<S: Simd>(self, s: S) {
         let band = self.0;
         let wide = LANES * T::OF_LANE;
-        // Rows of the result have to begin at the same place of a line.
-        let alike = (band.to_row * size_of::<T>() as isize) % LINE as isize == 0;
         let start = band.to.align_offset(LINE).min(band.width);
         let end = start + (band.width - start) / wide * wide;
         let height = band.height.min(elements::<T>()) / LANES * LANES;
-        if !T::LANES || !alike || band.group != ONE_GROUP || height == 0 {
+        if height == 0 || !has_whole_lines(size_of::<T>(), band.to_row, band.group) {
             return s.enter_plain(band);
         }
         let inside = band.columns_from(start, end - start);
