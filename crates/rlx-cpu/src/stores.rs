@@ -71,7 +71,7 @@ fn detect() -> Option<usize> {
         .max()
 }
 
-/// Elsewhere, stores of whole lines do not read them in any case, or there is no instruction for it.
+/// Elsewhere, results are stored by way of the caches.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn detect() -> Option<usize> {
     None

@@ -22,6 +22,10 @@ const fn elements<T>() -> usize {
 /// Bytes from one column of the stage to the next: not a power of two, for the same reason.
 const PITCH: usize = COLUMN + LINE;
 
+/// Columns that are copied, each from a cache line on.
+#[repr(align(64))]
+struct Stage([MaybeUninit<u8>; COLUMN * PITCH]);
+
 /// Whether bands of elements of so many bytes are transposed past the caches: squares of them go through lanes, and rows of the result, `to_row` elements apart,
 /// begin at the same place of a line.
 pub(crate) fn has_whole_lines(size: usize, to_row: isize, group: (usize, isize)) -> bool {
@@ -69,8 +73,8 @@ impl<T: Cell> Kernel for NonTemporal<T> {
 /// the fence.
 #[inline(always)]
 unsafe fn staged<S: Simd, T: Cell>(s: S, band: &Band<T>) {
-    let mut stage = [MaybeUninit::<[u8; PITCH]>::uninit(); COLUMN];
-    let stage: *mut T = stage.as_mut_ptr().cast();
+    let mut stage = Stage([MaybeUninit::uninit(); COLUMN * PITCH]);
+    let stage: *mut T = stage.0.as_mut_ptr().cast();
     let (bytes, pitch) = (band.height * size_of::<T>(), PITCH / size_of::<T>());
     let mut from = band.from;
     // SAFETY: the caller's promise; the stage has room for the columns, and all of a square are written before it is read.
