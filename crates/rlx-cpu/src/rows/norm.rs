@@ -30,16 +30,42 @@ pub struct Norm<T = f32> {
 /// Rows whose moments are computed together: each waits for its own sums, lane by lane, and meanwhile a processor computes the others.
 const TOGETHER: usize = 4;
 
+/// Bytes of all rows from which on those behind are fetched while these are written: fewer stay in a last-level cache together with the result, from which they are
+/// read fast enough.
+const FETCHED: usize = 8 << 20;
+
+/// The longest rows that are fetched: the second-level cache holds as many as are computed together, and what is written meanwhile.
+const FETCHED_ROW: usize = 64 << 10;
+
 impl<T: Packed> Kernel for Norm<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let row = self.columns * size_of::<T>();
+        // SAFETY: `normalize` was promised the rows.
+        unsafe {
+            if row <= FETCHED_ROW && row * self.rows >= FETCHED {
+                self.all::<S, true>(s);
+            } else {
+                self.all::<S, false>(s);
+            }
+        }
+    }
+}
+
+impl<T: Packed> Norm<T> {
+    /// Computes the rows, and fetches those behind meanwhile, if it `FETCHES`.
+    ///
+    /// # Safety
+    /// As [`normalize`].
+    #[inline(always)]
+    unsafe fn all<S: Simd, const FETCHES: bool>(&self, s: S) {
         let n = self.columns;
         for first in (0..self.rows).step_by(TOGETHER) {
             let count = TOGETHER.min(self.rows - first);
             let (x, y) = (self.x.wrapping_add(first * n), self.y.wrapping_add(first * n));
             let mut moments = [(0.0, 0.0); TOGETHER];
-            // SAFETY: `normalize` was promised the rows.
+            // SAFETY: the caller's promise.
             unsafe {
                 if self.centred {
                     for (r, (mean, _)) in moments[..count].iter_mut().enumerate() {
@@ -49,8 +75,8 @@ impl<T: Packed> Kernel for Norm<T> {
                 for (r, (mean, factor)) in moments[..count].iter_mut().enumerate() {
                     *factor = factor_of(s, x.add(r * n), n, *mean, self.epsilon);
                 }
-                for (r, &(mean, factor)) in moments[..count].iter().enumerate() {
-                    scale_row(s, &self, x.add(r * n), y.add(r * n), mean, factor);
+                for (r, &of_row) in moments[..count].iter().enumerate() {
+                    scale_row::<S, T, FETCHES>(s, self, x.add(r * n), y.add(r * n), of_row);
                 }
             }
         }
@@ -78,24 +104,26 @@ unsafe fn factor_of<S: Simd, T: Packed>(s: S, x: *const T, n: usize, mean: f32, 
     1.0 / (variance + epsilon).sqrt()
 }
 
-/// Writes a row with its mean taken off, scaled and shifted.
+/// Writes a row with its mean taken off, scaled and shifted; meanwhile the row is fetched that comes as many behind as are computed together, if it `FETCHES`.
 ///
 /// # Safety
 /// `x` must be readable and `y` writable for the row, `norm`'s scale and shift readable.
 #[inline(always)]
-unsafe fn scale_row<S: Simd, T: Packed>(
+unsafe fn scale_row<S: Simd, T: Packed, const FETCHES: bool>(
     s: S,
     norm: &Norm<T>,
     x: *const T,
     y: *mut T,
-    mean: f32,
-    factor: f32,
+    (mean, factor): (f32, f32),
 ) {
     let (mean, factor) = (s.splat(mean), s.splat(factor));
     let n = norm.columns;
     let mut i = 0;
     while i < n {
         let lanes = (n - i).min(LANES);
+        if FETCHES {
+            s.prefetch_l2(x.wrapping_add(TOGETHER * n + i).cast());
+        }
         // SAFETY: the caller's promise; i + lanes ≤ n.
         unsafe {
             let mut v = s.mul(s.sub(T::load(s, x.add(i), lanes), mean), factor);
