@@ -13,6 +13,7 @@ use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mi
 use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Bound, Layout, collapse};
 use crate::simd::{LANES, Simd};
+use crate::stores::{LINE, Stores};
 
 /// Longer slices, in bytes, are fetched before their turn.
 const LONG: usize = 64;
@@ -359,16 +360,22 @@ impl<T: Cell> Kernel for Doubled<T> {
     fn run<S: Simd>(self, s: S) {
         let Doubled { from, to, n } = self;
         // SAFETY: `twice` was promised the elements and room for two of each.
-        unsafe { double::<S, T, 1>(s, from, [to], n) }
+        unsafe { double::<S, T, 1, false>(s, from, [to], n) }
     }
 }
 
-/// Writes each of `n` elements twice to all of `N` lines.
+/// Writes each of `n` elements twice to all of `N` lines, past the caches if `PAST`.
 ///
 /// # Safety
-/// The elements must be readable, and each line writable for `2·n` and apart from the others.
+/// The elements must be readable, and each line writable for `2·n` and apart from the others. If `PAST`, a vector must have a line of memory, at which each
+/// line begins, and nothing may read them before [`fence`](crate::stores::fence).
 #[inline(always)]
-unsafe fn double<S: Simd, T: Cell, const N: usize>(s: S, from: *const T, to: [*mut T; N], n: usize) {
+unsafe fn double<S: Simd, T: Cell, const N: usize, const PAST: bool>(
+    s: S,
+    from: *const T,
+    to: [*mut T; N],
+    n: usize,
+) {
     for i in (0..n).step_by(LANES) {
         let n = LANES.min(n - i);
         // SAFETY: the caller's promise.
@@ -377,6 +384,11 @@ unsafe fn double<S: Simd, T: Cell, const N: usize>(s: S, from: *const T, to: [*m
             let (low, high) = s.zip(x, x);
             for to in to {
                 let to = to.add(2 * i);
+                if PAST && n == LANES {
+                    s.store_non_temporal(to.cast(), low);
+                    s.store_non_temporal(to.add(LANES).cast(), high);
+                    continue;
+                }
                 T::store(s, to, LANES.min(2 * n), low);
                 if 2 * n > LANES {
                     T::store(s, to.add(LANES), 2 * n - LANES, high);
@@ -392,6 +404,7 @@ struct DoubledRows<T> {
     to: *mut T,
     rows: usize,
     width: usize,
+    stores: Stores,
 }
 
 impl<T: Cell> Kernel for DoubledRows<T> {
@@ -399,11 +412,22 @@ impl<T: Cell> Kernel for DoubledRows<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let DoubledRows { from, to, rows, width } = self;
+        let DoubledRows { from, to, rows, width, stores } = self;
+        let whole = LANES * size_of::<T>() == LINE
+            && to.align_offset(LINE) == 0
+            && (2 * width * size_of::<T>()).is_multiple_of(LINE);
+        let past = stores == Stores::NonTemporal && whole;
         for row in 0..rows {
-            let to = to.wrapping_add(row * 4 * width);
-            // SAFETY: `double_rows` was promised the rows and room for what they become.
-            unsafe { double::<S, T, 2>(s, from.add(row * width), [to, to.wrapping_add(2 * width)], width) }
+            let (from, to) = (from.wrapping_add(row * width), to.wrapping_add(row * 4 * width));
+            let to = [to, to.wrapping_add(2 * width)];
+            // SAFETY: `double_rows` was promised the rows and room for what they become; past the caches, all begin at a line of memory.
+            unsafe {
+                if past {
+                    double::<S, T, 2, true>(s, from, to, width);
+                } else {
+                    double::<S, T, 2, false>(s, from, to, width);
+                }
+            }
         }
     }
 }
@@ -416,18 +440,20 @@ pub(super) fn doubles(bytes: usize) -> bool {
 /// Doubles `rows` neighbouring rows of `width` elements of `bytes` along both axes.
 ///
 /// # Safety
-/// The rows must be readable, and `to` writable for four times as much and apart from them.
+/// The rows must be readable, and `to` writable for four times as much and apart from them. Unless they are stored by way of the caches, nothing may read them
+/// before [`fence`](crate::stores::fence).
 pub(super) unsafe fn double_rows(
     isa: Isa,
     from: *const u8,
     to: *mut u8,
     (rows, width): (usize, usize),
     bytes: usize,
+    stores: Stores,
 ) {
     match bytes {
-        1 => isa.run(DoubledRows { from, to, rows, width }),
-        2 => isa.run(DoubledRows { from: from.cast::<u16>(), to: to.cast(), rows, width }),
-        _ => isa.run(DoubledRows { from: from.cast::<u32>(), to: to.cast(), rows, width }),
+        1 => isa.run(DoubledRows { from, to, rows, width, stores }),
+        2 => isa.run(DoubledRows { from: from.cast::<u16>(), to: to.cast(), rows, width, stores }),
+        _ => isa.run(DoubledRows { from: from.cast::<u32>(), to: to.cast(), rows, width, stores }),
     }
 }
 

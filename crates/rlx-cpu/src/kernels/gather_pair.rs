@@ -10,6 +10,7 @@ use super::gather::{double_rows, doubles, line, resolve};
 use super::indices::{self, Indices};
 use super::{BindCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::layout::{At, Bound};
+use crate::stores::Stores;
 
 /// Two gathers in a region, by the region's inputs.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +83,7 @@ struct Plan {
     blocks: usize,
     /// Bytes of what is picked.
     bytes: usize,
+    stores: Stores,
     worth: bool,
 }
 
@@ -112,6 +114,7 @@ impl StepKernel for Gathers {
             picked,
             blocks: x.layout.range(0, axis).elements(),
             bytes: x.layout.range(axis + 2, rank).elements() * size,
+            stores: Stores::of_rows(out.layout.elements() * size),
             worth: nanos > WORTH_NANOS,
         });
         Ok(Needs { shared_scratch, ..Needs::time(nanos) })
@@ -134,11 +137,11 @@ impl StepKernel for Gathers {
         // All places are within the table, so those that occur twice each are all of it.
         if times == [Some(2); 2] && picked == sizes.map(|n| 2 * n) && doubles(bytes) {
             let width = sizes[1];
-            cx.parallel(plan.worth, plan.blocks * sizes[0], &|range, _| {
+            cx.parallel_stores(plan.worth, plan.stores, plan.blocks * sizes[0], &|range, _| {
                 let from = from.get().wrapping_add(range.start * width * bytes).cast_const();
                 let to = to.get().wrapping_add(range.start * 4 * width * bytes);
                 // SAFETY: the caller's promise; rows of the result are disjoint.
-                unsafe { double_rows(isa, from, to, (range.len(), width), bytes) }
+                unsafe { double_rows(isa, from, to, (range.len(), width), bytes, plan.stores) }
             });
             return Ok(());
         }
