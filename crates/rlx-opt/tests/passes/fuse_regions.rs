@@ -406,3 +406,38 @@ fn interpolation_between_what_two_gathers_pick_is_one_region() {
     let after = apply(fuse_regions::run, &before);
     assert!(matches!(after.node(after.outputs[1]).op, Op::Gather { .. }), "{after}");
 }
+
+/// As where an image is resized: one region, unless something else reads what is between.
+#[test]
+fn interpolation_along_the_next_axis_belongs_to_it() {
+    let image = |results: &str| {
+        parse(&format!(
+            r#"graph "g" {{
+              %0 = Input {{name="x"}} : [2, 3, 4] f32
+              %1 = Param {{name="lines"}} : [5] i64
+              %2 = Param {{name="next lines"}} : [5] i64
+              %3 = Param {{name="between lines"}} : [1, 5, 1] f32
+              %4 = Param {{name="columns"}} : [7] i64
+              %5 = Param {{name="next columns"}} : [7] i64
+              %6 = Param {{name="between columns"}} : [1, 1, 7] f32
+              %7 = Gather(%0, %1) {{axis=1}} : [2, 5, 4] f32
+              %8 = Gather(%0, %2) {{axis=1}} : [2, 5, 4] f32
+              %9 = Binary.Sub(%8, %7) : [2, 5, 4] f32
+              %10 = Binary.Mul(%9, %3) : [2, 5, 4] f32
+              %11 = Binary.Add(%7, %10) : [2, 5, 4] f32
+              %12 = Gather(%11, %4) {{axis=2}} : [2, 5, 7] f32
+              %13 = Gather(%11, %5) {{axis=2}} : [2, 5, 7] f32
+              %14 = Binary.Sub(%13, %12) : [2, 5, 7] f32
+              %15 = Binary.Mul(%14, %6) : [2, 5, 7] f32
+              %16 = Binary.Add(%12, %15) : [2, 5, 7] f32
+              return {results}
+            }}"#
+        ))
+    };
+    for (results, regions) in [("%16", 1), ("%16, %11", 2)] {
+        let before = image(results);
+        let after = apply(fuse_regions::run, &before);
+        assert_eq!(crate::common::count(&after, OpKind::Region), regions, "{after}");
+        assert_same_results(&before, &after, &DimBinding::new());
+    }
+}

@@ -11,6 +11,8 @@
 //! %8 = Add(%4, %7)
 //! ```
 //!
+//! An interpolation along the next axis belongs to it, as where images are resized along both: a line between two others is then not in memory either.
+//!
 //! Legal because a region computes what its nodes did, and nothing else reads what they make on the way.
 
 use rlx_ir::op::BinaryOp;
@@ -21,15 +23,31 @@ use super::Groups;
 impl Groups<'_> {
     /// Makes a group of each interpolation, where the device has a kernel for it.
     pub(super) fn take_interpolations(&mut self) {
-        for sum in self.graph.nodes() {
-            if let Some(members) = self.interpolation(sum) {
+        // The last axis of an image comes first.
+        for sum in self.graph.nodes().iter().rev() {
+            let Some((mut members, table)) = self.interpolation(sum) else { continue };
+            if let Some((before, _)) = self.interpolation(self.graph.node(table)) {
+                let mut both = [before, members.clone()].concat();
+                both.sort_unstable();
+                if self.is_interpolation(&both, sum) {
+                    members = both;
+                }
+            }
+            if self.is_interpolation(&members, sum) {
                 self.add(members);
             }
         }
     }
 
-    /// The nodes of the interpolation whose last one is `sum`, ascending.
-    fn interpolation(&self, sum: &Node) -> Option<Vec<NodeId>> {
+    /// Whether the members may be a region whose only result is `sum`.
+    fn is_interpolation(&self, members: &[NodeId], sum: &Node) -> bool {
+        self.results(members) == [sum.id]
+            && self.binds_enough(members, sum.id)
+            && self.is_claimed(members, &[])
+    }
+
+    /// The nodes of the interpolation whose last one is `sum`, ascending, and what they pick from.
+    fn interpolation(&self, sum: &Node) -> Option<(Vec<NodeId>, NodeId)> {
         let is = |id: NodeId, op: BinaryOp| self.graph.node(id).op == Op::Binary(op);
         let picks = |id: NodeId| matches!(self.graph.node(id).op, Op::Gather { .. });
         if !is(sum.id, BinaryOp::Add) || !self.context.target.interpolates(sum) {
@@ -47,7 +65,7 @@ impl Groups<'_> {
         let free = |id: &NodeId| {
             self.of[id.index()].is_none() && self.fixed[id.index()] == self.fixed[sum.id.index()]
         };
-        let whole = members.iter().all(free) && self.results(&members) == [sum.id];
-        (whole && self.binds_enough(&members, sum.id) && self.is_claimed(&members, &[])).then_some(members)
+        let table = self.graph.node(first).inputs[0];
+        members.iter().all(free).then_some((members, table))
     }
 }
