@@ -191,6 +191,8 @@ struct Apply {
     stride: usize,
     /// Whether results are rounded to 16 bits.
     rounded: bool,
+    /// Whether they are stored past the caches.
+    past: bool,
 }
 
 /// The function in f64, element by element.
@@ -214,14 +216,20 @@ impl<F: Lanewise> Kernel for Each<F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Apply { src, dst, len, lines, stride, .. } = self.of;
+        let Apply { src, dst, len, lines, stride, past, .. } = self.of;
         for line in 0..lines {
             let (src, dst) = (src.wrapping_add(line * stride), dst.wrapping_add(line * stride));
             let whole = len - len % LANES;
             // SAFETY: `apply` was promised `len` readable and writable elements of each line.
             unsafe {
-                for i in (0..whole).step_by(LANES) {
-                    s.store(dst.add(i), self.f.eval(s, s.load(src.add(i))));
+                if past {
+                    for i in (0..whole).step_by(LANES) {
+                        s.store_non_temporal(dst.add(i), self.f.eval(s, s.load(src.add(i))));
+                    }
+                } else {
+                    for i in (0..whole).step_by(LANES) {
+                        s.store(dst.add(i), self.f.eval(s, s.load(src.add(i))));
+                    }
                 }
                 if whole < len {
                     let x = s.load_upto(src.add(whole), len - whole);
@@ -273,9 +281,25 @@ impl<T: Packed> Kernel for ApplyShort<T> {
 /// `src` must be readable and `dst` writable for `len` elements; they may be the same, but must not
 /// overlap otherwise.
 pub unsafe fn apply<T: Packed>(isa: Isa, op: Unary, src: *const T, dst: *mut T, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { apply_past(isa, op, src, dst, len, false) }
+}
+
+/// [`apply`]; results of f32 are stored past the caches if `past`.
+///
+/// # Safety
+/// As [`apply`]. If results go past the caches, `dst` must begin at a line of memory, and nothing may read them before [`fence`](crate::stores::fence).
+pub(crate) unsafe fn apply_past<T: Packed>(
+    isa: Isa,
+    op: Unary,
+    src: *const T,
+    dst: *mut T,
+    len: usize,
+    past: bool,
+) {
     if const { T::GROUP == 1 } {
         let (src, dst) = (src.cast(), dst.cast());
-        isa.run(Apply { op, src, dst, len, lines: 1, stride: 0, rounded: false });
+        isa.run(Apply { op, src, dst, len, lines: 1, stride: 0, rounded: false, past });
     } else {
         T::run(isa, ApplyShort { op, src, dst, len });
     }
@@ -295,7 +319,7 @@ pub(crate) unsafe fn apply_within<S: Simd, T: Packed>(
 ) {
     if const { T::GROUP == 1 } {
         let (src, dst) = (src.cast(), dst.cast());
-        s.enter_plain(Apply { op, src, dst, len, lines: 1, stride: 0, rounded: false });
+        s.enter_plain(Apply { op, src, dst, len, lines: 1, stride: 0, rounded: false, past: false });
     } else {
         ApplyShort { op, src, dst, len }.run(s);
     }
@@ -313,7 +337,7 @@ pub(crate) unsafe fn apply_to_lines<S: Simd>(
     (lines, stride): (usize, usize),
     len: usize,
 ) {
-    s.enter_plain(Apply { op, src: x, dst: x, len, lines, stride, rounded: false });
+    s.enter_plain(Apply { op, src: x, dst: x, len, lines, stride, rounded: false, past: false });
 }
 
 /// `x[i] = op(x[i])` of 16-bit floats as f32, before they are rounded to 16 bits again, with the bits of [`apply`]: from within a kernel.
@@ -322,7 +346,7 @@ pub(crate) unsafe fn apply_to_lines<S: Simd>(
 /// `x` must be readable and writable for `len` elements.
 #[inline(always)]
 pub(crate) unsafe fn apply_to_widened<S: Simd>(s: S, op: Unary, x: *mut f32, len: usize) {
-    s.enter_plain(Apply { op, src: x, dst: x, len, lines: 1, stride: 0, rounded: true });
+    s.enter_plain(Apply { op, src: x, dst: x, len, lines: 1, stride: 0, rounded: true, past: false });
 }
 
 /// `x[i] = op(x[i])`.

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::kernels::elementwise::chain::Chain;
     use crate::kernels::elementwise::halves::Conversion;
-    use crate::kernels::elementwise::instr::Source;
+    use crate::kernels::elementwise::instr::{Results, Source};
     use crate::kernels::elementwise::program::of_body;
     use crate::kernels::elementwise::vectors::Binary;
     use crate::layout::{Bound, Layout};
@@ -281,7 +281,7 @@ mod tests {
                     let sources = [x, source(scale.cast()), source(shift.cast()), x, x];
                     let out = wanted[row * MOST..].as_mut_ptr().cast();
                     // SAFETY: operands and the result have `columns` elements.
-                    unsafe { chain(bounded).run(isa, &sources, out, columns) };
+                    unsafe { chain(bounded).run(isa, &sources, Results::cached(out, columns)) };
                 }
                 assert_eq!(got, wanted, "{columns} columns on {isa}");
             }

@@ -14,8 +14,8 @@ use rlx_ir::DType;
 
 use super::affine::AffineOf;
 use super::halves::Conversion;
-use super::instr::{ARGS, Code, Source};
-use super::vectors::Binary;
+use super::instr::{ARGS, Code, Results, Source};
+use super::vectors::{Binary, store_past};
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::kernels::packed_type;
@@ -157,10 +157,11 @@ impl Chain {
     ///
     /// # Safety
     /// As [`Code::run`].
-    pub(super) unsafe fn run(&self, isa: Isa, sources: &[Source; ARGS], out: *mut u8, n: usize) {
+    pub(super) unsafe fn run(&self, isa: Isa, sources: &[Source; ARGS], results: Results) {
+        let (out, n, past) = (results.out, results.n, results.go_past());
         packed_type!(self.short, T => match self.is_mixed() {
-            false => T::run(isa, Run::<T, false> { chain: self, sources, out, n, short: PhantomData }),
-            true => T::run(isa, Run::<T, true> { chain: self, sources, out, n, short: PhantomData }),
+            false => T::run(isa, Run::<T, false> { chain: self, sources, out, n, past, short: PhantomData }),
+            true => T::run(isa, Run::<T, true> { chain: self, sources, out, n, past, short: PhantomData }),
         }, _ => {});
     }
 }
@@ -170,6 +171,8 @@ struct Run<'a, T, const MIXED: bool> {
     sources: &'a [Source],
     out: *mut u8,
     n: usize,
+    /// Whether results of f32 are stored past the caches.
+    past: bool,
     short: PhantomData<T>,
 }
 
@@ -262,6 +265,9 @@ impl<T: Packed, const MIXED: bool> Run<'_, T, MIXED> {
     unsafe fn store<S: Simd, const V: usize>(&self, s: S, wide: bool, i: usize, n: usize, x: [S::F; V]) {
         // SAFETY: the caller's promise.
         unsafe {
+            if const { V == TOGETHER && (MIXED || size_of::<T>() == 4) } && self.past && wide {
+                return store_past(s, self.out.cast::<f32>().add(i), x);
+            }
             if MIXED && wide {
                 return store_each(s, self.out.cast::<f32>().add(i), n, x);
             }
@@ -369,6 +375,7 @@ pub(super) unsafe fn store_each<S: Simd, T: Packed, const V: usize>(
 mod tests {
     use super::*;
     use crate::math::Unary;
+    use crate::stores::{LINE, Stores, fence};
 
     /// (10 − max(x·y, 0)) / x, link by link and at once.
     #[test]
@@ -387,10 +394,18 @@ mod tests {
         let source = |v: &[f32], step| Source { ptr: v.as_ptr().cast(), step };
         let (x_at, y_at, ten) = (source(&x, 1), source(&y, 1), source(&[10.0], 0));
         let wanted = |i: usize| (10.0 - (x[i] * y[i]).max(0.0)) / x[i];
-        for n in [1, 16, 64, 70, 150] {
-            let mut out = vec![0.0f32; n];
-            // SAFETY: all operands have 150 elements or step by 0, and there is room for the results.
-            unsafe { chain.run(Isa::detect(), &[x_at, y_at, ten, x_at, x_at], out.as_mut_ptr().cast(), n) };
+        let ways = [Stores::Cached, Stores::NonTemporal];
+        for (n, stores) in [1, 16, 64, 70, 150].into_iter().flat_map(|n| ways.map(|stores| (n, stores))) {
+            // From the beginning of a line of memory on, which stores past the caches want.
+            let mut out = vec![0.0f32; n + LINE];
+            let start = out.as_ptr().align_offset(LINE);
+            let out = &mut out[start..start + n];
+            let results = Results { out: out.as_mut_ptr().cast(), n, stores };
+            // SAFETY: all operands have 150 elements or step by 0, and there is room for the results, which are read behind the fence.
+            unsafe {
+                chain.run(Isa::detect(), &[x_at, y_at, ten, x_at, x_at], results);
+            }
+            fence();
             let wanted: Vec<f32> = (0..n).map(wanted).collect();
             assert_eq!(out, wanted);
         }
@@ -422,7 +437,7 @@ mod tests {
             for n in [1, 16, 32, 47, 64, 96, 112, 150] {
                 let mut out = vec![bf16::ZERO; n];
                 // SAFETY: all operands have 150 elements, and there is room for the results.
-                unsafe { chain.run(isa, &sources, out.as_mut_ptr().cast(), n) };
+                unsafe { chain.run(isa, &sources, Results::cached(out.as_mut_ptr().cast(), n)) };
                 let wanted: Vec<bf16> = (0..n).map(wanted).collect();
                 assert_eq!(out, wanted, "{n} on {isa}");
             }
@@ -468,13 +483,13 @@ mod tests {
             for n in [1, 16, 32, 47, 64, 96, 112, 150] {
                 let (mut short, mut long) = (vec![bf16::ZERO; n], vec![0f32; n]);
                 // SAFETY: all operands have 150 elements or step by 0, and there is room for the results.
-                unsafe { chain(5).run(isa, &sources, short.as_mut_ptr().cast(), n) };
+                unsafe { chain(5).run(isa, &sources, Results::cached(short.as_mut_ptr().cast(), n)) };
                 assert!((0..n).all(|i| short[i].to_f32() == norm(i)), "{n} on {isa}");
                 // SAFETY: as above.
-                unsafe { chain(6).run(isa, &sources, short.as_mut_ptr().cast(), n) };
+                unsafe { chain(6).run(isa, &sources, Results::cached(short.as_mut_ptr().cast(), n)) };
                 assert!((0..n).all(|i| short[i].to_f32() == sum(i)), "{n} on {isa}");
                 // SAFETY: as above.
-                unsafe { chain(8).run(isa, &sources, long.as_mut_ptr().cast(), n) };
+                unsafe { chain(8).run(isa, &sources, Results::cached(long.as_mut_ptr().cast(), n)) };
                 assert!((0..n).all(|i| long[i] == last * sum(i)), "{n} on {isa}");
             }
         }

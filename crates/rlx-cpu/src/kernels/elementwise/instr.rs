@@ -20,6 +20,7 @@ use crate::isa::{Isa, Kernel};
 use crate::math::small_floats::{SmallFloat, nearest_power_of_two, power_of_two, to_odd};
 use crate::math::{Function, Unary};
 use crate::simd::Simd;
+use crate::stores::{LINE, Stores};
 
 /// Where a source is, and by how many elements it steps (0 or 1).
 #[derive(Debug, Clone, Copy)]
@@ -65,21 +66,43 @@ pub(crate) enum Code {
     Map2(F2, Pace),
 }
 
+/// Where results are written, and how many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Results {
+    pub(crate) out: *mut u8,
+    pub(crate) n: usize,
+    /// How they may be stored. Only results of f32 that begin at a line of memory are stored past the caches, by loops that have code for it.
+    pub(crate) stores: Stores,
+}
+
+impl Results {
+    /// Stored by way of the caches.
+    pub(crate) fn cached(out: *mut u8, n: usize) -> Results {
+        Results { out, n, stores: Stores::Cached }
+    }
+
+    /// Whether results of f32 are stored past the caches.
+    pub(crate) fn go_past(&self) -> bool {
+        self.stores == Stores::NonTemporal && self.out.align_offset(LINE) == 0
+    }
+}
+
 impl Code {
     /// Computes `n` elements.
     ///
     /// # Safety
     /// Sources must be readable for `n` elements (1 when they step by 0) and `out` writable for `n`; `out` may
-    /// be a source of the same element size, but must not overlap one otherwise.
+    /// be a source of the same element size, but must not overlap one otherwise. Unless they are stored by way of the caches, nothing may read results
+    /// before [`fence`](crate::stores::fence).
     #[inline]
-    pub(crate) unsafe fn run(&self, isa: Isa, sources: &[Source; ARGS], out: *mut u8, n: usize) {
-        let [a, b, c, ..] = *sources;
+    pub(crate) unsafe fn run(&self, isa: Isa, sources: &[Source; ARGS], results: Results) {
+        let ([a, b, c, ..], Results { out, n, .. }) = (*sources, results);
         // SAFETY: the caller's promises are the functions'.
         unsafe {
             match *self {
-                Code::Unary(f, dtype) => vectors::unary(isa, f, dtype, a.ptr, out, n),
-                Code::Binary(op, dtype) => vectors::binary(isa, op, dtype, a, b, out, n),
-                Code::Chain(ref chain) => chain.run(isa, sources, out, n),
+                Code::Unary(f, dtype) => vectors::unary(isa, f, dtype, a.ptr, results),
+                Code::Binary(op, dtype) => vectors::binary(isa, op, dtype, [a, b], results),
+                Code::Chain(ref chain) => chain.run(isa, sources, results),
                 Code::Half(how, half) => halves::convert(isa, how, half, a.ptr, out, n),
                 Code::Quantise(to, zero) => isa.run(Quantise { to, sources: [a, b, c], zero, out, n }),
                 Code::Dequantise(from, zero) => {

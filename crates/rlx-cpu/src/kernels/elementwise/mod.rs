@@ -14,6 +14,7 @@ pub(crate) mod halves;
 pub(crate) mod instr;
 mod loops;
 mod number;
+mod panels;
 mod plain;
 pub(crate) mod program;
 pub(crate) mod quantised;
@@ -31,11 +32,11 @@ use rlx_ir::{DType, Graph, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use self::affine::Affine;
-use self::instr::{ARGS, Source};
+use self::instr::{ARGS, Results, Source};
+use self::panels::{PANEL, PANEL_TILE};
 use self::program::{InputKind, Instr, TILE, TileProgram};
 use self::short_rows::ShortRows;
 use self::tables::{BYTES, ENTRIES, WORTH_TABLES};
-use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{
     BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
 };
@@ -43,14 +44,9 @@ use crate::isa::{Isa, Kernel};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::Place;
 use crate::simd::Simd;
+use crate::stores::Stores;
 
 pub(crate) use strided::{gather, gather_any, scatter, sized};
-
-/// Rows of a panel.
-const PANEL: usize = 16;
-
-/// Elements of a tile where there are panels.
-const PANEL_TILE: usize = 256;
 
 /// How many bytes ahead rows are prefetched that are apart in memory, of an operand of at least so many bytes.
 const AHEAD: [usize; 2] = [4 << 10, 1 << 20];
@@ -149,15 +145,6 @@ impl Walk {
     }
 }
 
-/// A tile among those whose operands have panels.
-struct InPanel {
-    row: usize,
-    start: usize,
-    /// Which row of the panel it is, and how many there are from it on.
-    of_panel: usize,
-    left: usize,
-}
-
 /// A bound tile program: a step of its own, or what follows an anchor.
 #[derive(Debug, Clone)]
 pub(crate) struct Elementwise {
@@ -176,6 +163,8 @@ pub(crate) struct Elementwise {
     by_row: bool,
     /// Neighbouring rows that are walked in blocks of [`PANEL`], where an operand has panels; else 0.
     height: usize,
+    /// How results are stored where they are not read before all are there.
+    stores: Stores,
     /// Whether tiles are run by `plain`.
     plain: bool,
     /// The whole of it, where it is a factor and a summand for each column.
@@ -199,6 +188,7 @@ impl Elementwise {
             pieces: 0,
             by_row: true,
             height: 0,
+            stores: Stores::Cached,
             plain: false,
             affine: None,
             short_rows: None,
@@ -245,6 +235,7 @@ impl Elementwise {
             }
         }
         self.shape(elements);
+        self.stores = self.stores_of(elements);
         self.plain = self.is_plain();
         self.affine = Affine::of(self);
         self.short_rows = ShortRows::of(self);
@@ -295,7 +286,7 @@ impl Elementwise {
         }
         let bases = Bases(cx.bases);
         let isa = cx.isa;
-        cx.parallel(self.worth, self.tiles(), &|range, scratch| {
+        cx.parallel_stores(self.worth, self.stores, self.tiles(), &|range, scratch| {
             // SAFETY: the caller's promise; each tile writes elements of its own, scratch is this thread's.
             unsafe { self.run_tiles(isa, bases, scratch, range) }
         });
@@ -342,56 +333,6 @@ impl Elementwise {
                 self.load_inputs(bases, table, slots, (row, start, n), first);
                 self.compute(isa, bases, table, slots, (row, start, n));
             }
-        }
-    }
-
-    /// The tile of a unit, where a unit's successor is the tile below it, as far as a panel reaches.
-    fn in_panels(&self, unit: usize) -> InPanel {
-        let all = self.height * self.pieces;
-        let (outer, within) = (unit / all, unit % all);
-        let (block, rest) = (within / (PANEL * self.pieces), within % (PANEL * self.pieces));
-        let rows = PANEL.min(self.height - block * PANEL);
-        let (piece, of_panel) = (rest / rows, rest % rows);
-        let row = outer * self.height + block * PANEL + of_panel;
-        InPanel { row, start: piece * self.tile, of_panel, left: rows - of_panel }
-    }
-
-    /// Fills the panels from row `of_panel` on with `rows` rows of `n` elements.
-    ///
-    /// # Safety
-    /// As [`StepKernel::run`]; `panels` has room for the panels of all inputs.
-    unsafe fn load_panels(
-        &self,
-        isa: Isa,
-        bases: Bases<'_>,
-        panels: *mut u8,
-        place: &InPanel,
-        (height, width): (usize, usize),
-    ) {
-        for (i, walk) in self.inputs.iter().enumerate().filter(|(_, walk)| walk.mode == Mode::Transposed) {
-            let from = self.place(bases, walk, place.row, place.start);
-            let to = panels.wrapping_add(i * self.panel_bytes() + place.of_panel * self.tile * walk.size);
-            let from_column = walk.layout.strides()[walk.layout.rank() - 1];
-            let to_row = self.tile as isize;
-            // SAFETY: the caller's promise; the rows are within the view, and below each other.
-            unsafe {
-                sized!(walk.size, T => {
-                    let (from, to) = (from.cast::<T>().cast_const(), to.cast::<T>());
-                    transpose(isa, Band { from, from_column, group: ONE_GROUP, to, to_row, height, width });
-                })
-            }
-        }
-    }
-
-    /// Makes row `of_panel` of the panels the sources of their inputs.
-    ///
-    /// # Safety
-    /// The table has an entry for each input.
-    unsafe fn point_to_panels(&self, table: *mut Source, panels: *mut u8, of_panel: usize) {
-        for (i, walk) in self.inputs.iter().enumerate().filter(|(_, walk)| walk.mode == Mode::Transposed) {
-            let at = i * self.panel_bytes() + of_panel * self.tile * walk.size;
-            // SAFETY: the caller's promise.
-            unsafe { *table.add(i) = Source { ptr: panels.wrapping_add(at).cast_const(), step: 1 } };
         }
     }
 
@@ -493,7 +434,12 @@ impl Elementwise {
             let mut args = instr.args.map(|a| *table.add(usize::from(a)));
             let step = args[..usize::from(instr.arity)].iter().map(|a| a.step).max().unwrap_or(1);
             let slot = || slots.wrapping_add(usize::from(instr.slot) * self.slot_bytes());
-            let out = to.filter(|_| step == 1).unwrap_or_else(slot);
+            let n = if step == 0 { 1 } else { n };
+            let results = match to.filter(|_| step == 1) {
+                Some(out) => Results { out, n, stores: self.stores },
+                None => Results::cached(slot(), n),
+            };
+            let out = results.out;
             // One value for the whole tile must outlive a result that is written over it.
             let mut saved = [0u64; ARGS];
             for (arg, saved) in args.iter_mut().zip(&mut saved) {
@@ -502,7 +448,7 @@ impl Elementwise {
                     arg.ptr = std::ptr::from_mut(saved).cast::<u8>().cast_const();
                 }
             }
-            instr.code.run(isa, &args, out, if step == 0 { 1 } else { n });
+            instr.code.run(isa, &args, results);
             *table.add(usize::from(instr.out)) = Source { ptr: out, step };
         }
     }

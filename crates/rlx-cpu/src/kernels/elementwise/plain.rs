@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::instr::{ARGS, Source};
+use super::instr::{ARGS, Results, Source};
 use super::{Bases, Elementwise, Mode, Walk};
 use crate::isa::Isa;
 
@@ -53,7 +53,10 @@ impl Elementwise {
             }
             let out = self.place(bases, &self.outputs[0], row, start);
             // SAFETY: the caller's promise.
-            unsafe { instr.code.run(isa, &sources, out, self.tile.min(self.inner - start)) }
+            unsafe {
+                let n = self.tile.min(self.inner - start);
+                instr.code.run(isa, &sources, Results { out, n, stores: self.stores });
+            }
         }
     }
 }

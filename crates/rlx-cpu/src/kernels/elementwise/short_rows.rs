@@ -151,7 +151,7 @@ mod tests {
     use rlx_ir::{Graph, Op, Shape};
 
     use super::*;
-    use crate::kernels::elementwise::instr::Source;
+    use crate::kernels::elementwise::instr::{Results, Source};
     use crate::kernels::elementwise::program::of_body;
     use crate::kernels::elementwise::vectors::binary;
     use crate::layout::{At, Bound};
@@ -217,7 +217,7 @@ mod tests {
                     let (a, b) = (source(x[from..].as_ptr(), 1), source(y[row..].as_ptr(), 0));
                     let out = wanted[row * columns..].as_mut_ptr().cast();
                     // SAFETY: operands and the result have `columns` elements.
-                    unsafe { binary(isa, Binary::Div, dtype, a, b, out, columns) };
+                    unsafe { binary(isa, Binary::Div, dtype, [a, b], Results::cached(out, columns)) };
                 }
                 assert_eq!(got, wanted, "{columns} columns of {dtype} on {isa}");
             }

@@ -1,8 +1,10 @@
-//! How the iteration space of a tile program is cut into tiles, and how each operand is read on the way.
+//! How the iteration space of a tile program is cut into tiles, how each operand is read on the way, and how results are stored.
 
-use super::{AHEAD, Elementwise, Mode, PANEL_TILE};
-use crate::kernels::elementwise::program::TILE;
+use super::panels::PANEL_TILE;
+use super::program::{Instr, TILE};
+use super::{AHEAD, Elementwise, Mode};
 use crate::layout::{Layout, collapse, order_by_first};
+use crate::stores::Stores;
 
 /// Bytes of an operand of a tile of one instruction between operands in memory, and of all slots where tiles are longer than [`TILE`].
 const LONG_TILE: usize = 16 << 10;
@@ -22,6 +24,21 @@ const ROW: [f64; 3] = [8.0, 4.0, 10.0];
 const COPY: [f64; 2] = [5.0, 0.08];
 
 impl Elementwise {
+    /// How `elements` of each result are stored: what is written over an operand is in the caches, and so is what later instructions read.
+    pub(super) fn stores_of(&self, elements: usize) -> Stores {
+        let rewrites = self.outputs.iter().any(|out| self.inputs.iter().any(|walk| walk.at == out.at));
+        if rewrites || self.program.instrs.iter().any(|instr| self.reads_a_result(instr)) {
+            return Stores::Cached;
+        }
+        Stores::of_rows(self.outputs.iter().map(|out| elements * out.size).sum())
+    }
+
+    /// Whether an instruction reads a result of the program.
+    fn reads_a_result(&self, instr: &Instr) -> bool {
+        let args = &instr.args[..usize::from(instr.arity)];
+        self.program.outputs.iter().any(|out| args.contains(&out.value))
+    }
+
     /// Cuts the iteration space of `elements` into tiles.
     pub(super) fn shape(&mut self, elements: usize) {
         // Results are written one behind the other, whatever the order of the dimensions: it is operands that are transposed on the way.

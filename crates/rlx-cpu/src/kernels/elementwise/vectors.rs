@@ -4,7 +4,7 @@
 use rlx_ir::DType;
 
 use super::chain::Chain;
-use super::instr::{ARGS, Code, Source};
+use super::instr::{ARGS, Code, Results, Source};
 use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::kernels::packed_type;
@@ -44,16 +44,19 @@ pub(super) use with_instruction;
 ///
 /// # Safety
 /// `x` must be readable and `out` writable for `n` elements of the type; they may be the same, but must not overlap otherwise.
-pub(super) unsafe fn unary(isa: Isa, f: Unary, dtype: DType, x: *const u8, out: *mut u8, n: usize) {
+pub(super) unsafe fn unary(isa: Isa, f: Unary, dtype: DType, x: *const u8, results: Results) {
+    let Results { out, n, .. } = results;
     if dtype != DType::F32
         && let Some(chain) = Chain::of(Code::Unary(f, dtype))
     {
         // Widened in registers, as other functions are by way of memory.
         // SAFETY: the caller's promise.
-        return unsafe { chain.run(isa, &[Source { ptr: x, step: 1 }; ARGS], out, n) };
+        return unsafe { chain.run(isa, &[Source { ptr: x, step: 1 }; ARGS], results) };
     }
     // SAFETY: the caller's promise.
-    unsafe { packed_type!(dtype, T => math::apply(isa, f, x.cast::<T>(), out.cast::<T>(), n), _ => {}) }
+    unsafe {
+        packed_type!(dtype, T => math::apply_past(isa, f, x.cast::<T>(), out.cast::<T>(), n, results.go_past()), _ => {})
+    }
 }
 
 /// `out[i] = op(a[i], b[i])` of f32 or 16-bit floats; other types are left alone.
@@ -61,20 +64,13 @@ pub(super) unsafe fn unary(isa: Isa, f: Unary, dtype: DType, x: *const u8, out: 
 /// # Safety
 /// The sources must be readable for `n` elements of the type (1 where they step by 0) and `out` writable for `n`; `out` may be a
 /// source, but must not overlap one otherwise.
-pub(super) unsafe fn binary(
-    isa: Isa,
-    op: Binary,
-    dtype: DType,
-    a: Source,
-    b: Source,
-    out: *mut u8,
-    n: usize,
-) {
+pub(super) unsafe fn binary(isa: Isa, op: Binary, dtype: DType, [a, b]: [Source; 2], results: Results) {
+    let (n, past) = (results.n, results.go_past());
     packed_type!(dtype, T => {
-        let out = out.cast::<T>();
+        let out = results.out.cast::<T>();
         match op {
             Binary::Pow => T::run(isa, Pow { a, b, out, n }),
-            _ => T::run(isa, Pair { op, a, b, out, n }),
+            _ => T::run(isa, Pair { op, a, b, out, n, past }),
         }
     }, _ => {});
 }
@@ -89,6 +85,8 @@ struct Pair<T> {
     b: Source,
     out: *mut T,
     n: usize,
+    /// Whether results of f32 are stored past the caches.
+    past: bool,
 }
 
 /// Elements that are computed together: four vectors. (On a Zen 5 loops over two take up to 1.4 times as long where operands come from memory, by where their
@@ -103,7 +101,7 @@ impl<T: Packed> Kernel for Pair<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Pair { op, out, n, .. } = self;
+        let Pair { op, out, n, past, .. } = self;
         let mut repeated = [Repeated([T::zero(); BLOCK]), Repeated([T::zero(); BLOCK])];
         let [first, second] = &mut repeated;
         // SAFETY: `binary` was promised the memory.
@@ -123,8 +121,12 @@ impl<T: Packed> Kernel for Pair<T> {
                             let ($x, $y) = (x[k / 2][k % 2], y[k / 2][k % 2]);
                             x[k / 2][k % 2] = $e;
                         }
-                        T::store_two(s, out, x[0]);
-                        T::store_two(s, out.add(TWO), x[1]);
+                        if const { size_of::<T>() == 4 } && past {
+                            store_past(s, out.cast(), [x[0][0], x[0][1], x[1][0], x[1][1]]);
+                        } else {
+                            T::store_two(s, out, x[0]);
+                            T::store_two(s, out.add(TWO), x[1]);
+                        }
                         i += BLOCK;
                     }
                     while i < n {
@@ -137,6 +139,18 @@ impl<T: Packed> Kernel for Pair<T> {
             }};
         }
         with_instruction!(s, op, each);
+    }
+}
+
+/// Stores vectors past the caches.
+///
+/// # Safety
+/// `out` must be writable for them, at the beginning of a line of memory. Nothing may read them before [`fence`](crate::stores::fence).
+#[inline(always)]
+pub(super) unsafe fn store_past<S: Simd, const V: usize>(s: S, out: *mut f32, x: [S::F; V]) {
+    for (k, x) in x.into_iter().enumerate() {
+        // SAFETY: the caller's promise; a vector is a line.
+        unsafe { s.store_non_temporal(out.add(k * LANES), x) };
     }
 }
 
@@ -193,6 +207,7 @@ impl<T: Packed> Kernel for Pow<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::{LINE, Stores, fence};
 
     fn expected(op: Binary, x: f32, y: f32) -> f32 {
         match op {
@@ -218,15 +233,48 @@ mod tests {
             .flat_map(|(op, steps)| Isa::available().into_iter().map(move |isa| (op, steps, isa)))
         {
             let source = |v: &[T], step| Source { ptr: v.as_ptr().cast(), step };
-            for n in [1, 16, 47, 64, 96, 150, 200] {
-                let mut out = vec![T::zero(); n];
+            for (n, stores) in [1, 16, 47, 64, 96, 150, 200].into_iter().flat_map(each_way) {
+                // From the beginning of a line of memory on, which stores past the caches want.
+                let mut out = vec![T::zero(); n + LINE];
+                let start = out.as_ptr().align_offset(LINE);
+                let out = &mut out[start..start + n];
                 let (x, y) = (source(&a, a_step), source(&b, b_step));
-                // SAFETY: operands have 200 elements, and there is room for the results.
-                unsafe { binary(isa, op, dtype, x, y, out.as_mut_ptr().cast(), n) };
+                // SAFETY: operands have 200 elements, and there is room for the results, which are read behind the fence.
+                unsafe {
+                    binary(isa, op, dtype, [x, y], Results { out: out.as_mut_ptr().cast(), n, stores });
+                }
+                fence();
                 for (i, got) in out.iter().enumerate() {
                     let wanted = number(expected(op, a[i * a_step].widen(), b[i * b_step].widen()));
                     assert_eq!(got.widen(), wanted.widen(), "{op:?}, element {i} of {n} on {isa}");
                 }
+            }
+        }
+    }
+
+    fn each_way(n: usize) -> [(usize, Stores); 2] {
+        [Stores::Cached, Stores::NonTemporal].map(|stores| (n, stores))
+    }
+
+    #[test]
+    fn functions_are_stored_past_the_caches() {
+        let x: Vec<f32> = (0..150).map(|i| (i as f32 - 70.0) * 0.13).collect();
+        let functions = [Unary::Relu, Unary::Function(math::Function::Exp)];
+        for (f, isa) in
+            functions.into_iter().flat_map(|f| Isa::available().into_iter().map(move |isa| (f, isa)))
+        {
+            for n in [1, 16, 47, 64, 150] {
+                let results = [Stores::Cached, Stores::NonTemporal].map(|stores| {
+                    let mut out = vec![0f32; n + LINE];
+                    let start = out.as_ptr().align_offset(LINE);
+                    let p = out[start..].as_mut_ptr().cast();
+                    // SAFETY: there are 150 operands and room for the results, which are read behind the fence.
+                    unsafe { unary(isa, f, DType::F32, x.as_ptr().cast(), Results { out: p, n, stores }) };
+                    fence();
+                    out.rotate_left(start);
+                    out
+                });
+                assert_eq!(results[0], results[1], "{n} on {isa}");
             }
         }
     }
