@@ -1,11 +1,11 @@
-//! Results of 35 MB, more than most last-level caches hold, past which elementwise ops store them then: against the oracle, with the same bits on any number of
+//! Results of 35 MB, more than most last-level caches hold, past which elementwise ops and running sums store them then: against the oracle, with the same bits on any number of
 //! threads.
 
 mod common;
 
 use common::{against_oracle, compile, oracle, run};
 use rlx_cpu::CpuBackend;
-use rlx_ir::op::{Activation, BinaryOp};
+use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, DimBinding, Graph, NodeId, Op};
@@ -83,4 +83,16 @@ fn results_that_are_read_are_there() {
     let sum = case.add(Op::Binary(BinaryOp::Add), &[x, row]);
     let root = case.add(Op::Activation(Activation::Exp), &[sum]);
     case.check(&[sum, root]);
+}
+
+/// Along the first axis, of rows that are whole lines of memory and of others.
+#[test]
+fn running_sums_store_all_elements() {
+    let g = &mut Gen::new(99);
+    for (columns, reverse, exclusive) in [(2208, false, false), (2208, true, true), (2205, false, true)] {
+        let mut case = Case::new();
+        let x = case.input(g, DType::F32, &[3990, columns]);
+        let y = case.add(Op::Cumulative { op: ReduceOp::Sum, axis: 0, exclusive, reverse }, &[x]);
+        case.check(&[y]);
+    }
 }

@@ -16,6 +16,7 @@ use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
+use crate::stores::{LINE, Stores};
 
 /// The most neighbouring lines that are joined side by side: runs of memory long enough to be fetched ahead, while the results
 /// so far (eight bytes of each line) take a half of the first cache.
@@ -68,6 +69,7 @@ struct Cumulative {
 struct Plan {
     from: Lines,
     to: Lines,
+    stores: Stores,
     worth: bool,
 }
 
@@ -110,7 +112,10 @@ impl StepKernel for Cumulative {
         }
         let nanos = x.layout.elements() as f64 * 0.5;
         let [from, to] = Lines::pair(x, out, self.axis)?;
-        let plan = Plan { from, to, worth: nanos > WORTH_NANOS };
+        let bytes = x.layout.elements() * self.dtype.size_bytes();
+        // What is written over the operand is in the caches.
+        let stores = if x.at == out.at { Stores::Cached } else { Stores::of_rows(bytes) };
+        let plan = Plan { from, to, stores, worth: nanos > WORTH_NANOS };
         self.plan = Some(plan);
         let thread_scratch =
             number!(self.dtype, T => plan.scratch(size_of::<T>(), size_of::<<T as Number>::Wide>()));
@@ -167,12 +172,19 @@ struct Together<T> {
 }
 
 impl<T: Number> Together<T> {
-    /// Elements `first` to `first + R` of lines that are neighbours.
+    /// Whether lines that are neighbours begin at a line of memory, and the next element of each at another.
+    fn has_whole_lines(&self) -> bool {
+        let to_next = self.to_step.unsigned_abs() * size_of::<T>();
+        self.to.align_offset(LINE) == 0 && to_next.is_multiple_of(LINE)
+    }
+
+    /// Elements `first` to `first + R` of lines that are neighbours; whole vectors of results are stored past the caches, if `PAST`.
     ///
     /// # Safety
-    /// The elements must be there, readable, and not written meanwhile; there must be room for the results, which no one else uses meanwhile.
+    /// The elements must be there, readable, and not written meanwhile; there must be room for the results, which no one else uses meanwhile. If they are stored
+    /// past the caches, [`Together::has_whole_lines`], and no one reads them before [`fence`](crate::stores::fence).
     #[inline(always)]
-    unsafe fn join_rows<S: Simd, J: Join<T>, const R: usize, const EXCLUSIVE: bool>(
+    unsafe fn join_rows<S: Simd, J: Join<T>, const R: usize, const EXCLUSIVE: bool, const PAST: bool>(
         &self,
         s: S,
         so_far: &mut [T::Wide],
@@ -185,16 +197,19 @@ impl<T: Number> Together<T> {
                 // The next row of what is read and of what is written: without, 16 MB took 1.2 to 1.4 times as long.
                 let (line, next) = (block * LANES, first as isize + 1);
                 s.prefetch_l1(self.from.wrapping_add(line).wrapping_offset(next * self.from_step).cast());
-                let to = self.to.wrapping_add(line).wrapping_offset(next * self.to_step);
-                s.prefetch_l1(to.cast_const().cast());
+                if !PAST {
+                    let to = self.to.wrapping_add(line).wrapping_offset(next * self.to_step);
+                    s.prefetch_l1(to.cast_const().cast());
+                }
             }
             // SAFETY: the caller's promise; there are so many lines.
-            unsafe { self.join_block::<J, R, LANES, EXCLUSIVE>(so_far, first, block * LANES) };
+            unsafe { self.join_block::<S, J, R, LANES, EXCLUSIVE, PAST>(s, so_far, first, block * LANES) };
         }
         for (j, so_far) in rest.iter_mut().enumerate() {
             // SAFETY: as above.
             unsafe {
-                self.join_block::<J, R, 1, EXCLUSIVE>(std::slice::from_mut(so_far), first, whole + j);
+                let so_far = std::slice::from_mut(so_far);
+                self.join_block::<S, J, R, 1, EXCLUSIVE, false>(s, so_far, first, whole + j);
             }
         }
     }
@@ -206,8 +221,16 @@ impl<T: Number> Together<T> {
     /// # Safety
     /// As [`Together::join_rows`]; there must be so many lines.
     #[inline(always)]
-    unsafe fn join_block<J: Join<T>, const R: usize, const N: usize, const EXCLUSIVE: bool>(
+    unsafe fn join_block<
+        S: Simd,
+        J: Join<T>,
+        const R: usize,
+        const N: usize,
+        const EXCLUSIVE: bool,
+        const PAST: bool,
+    >(
         &self,
+        s: S,
         so_far: &mut [T::Wide],
         first: usize,
         line: usize,
@@ -229,7 +252,13 @@ impl<T: Number> Together<T> {
             }
             let to = self.to.wrapping_offset((first + r) as isize * self.to_step).wrapping_add(line);
             // SAFETY: the caller's promise.
-            unsafe { to.cast::<[T; N]>().write(*x) };
+            unsafe {
+                if const { N * size_of::<T>() == LINE } && PAST {
+                    s.store_non_temporal(to.cast(), s.load(x.as_ptr().cast()));
+                } else {
+                    to.cast::<[T; N]>().write(*x);
+                }
+            }
         }
         so_far.copy_from_slice(&joined);
     }
@@ -264,6 +293,7 @@ struct Neighbours<T: Number, J> {
     exclusive: bool,
     /// Whether one element of each line is joined after the other, or [`ROWS`] in one pass.
     by_rows: bool,
+    stores: Stores,
     /// The result of each line before these elements, and behind them afterwards.
     so_far: *mut T::Wide,
     join: PhantomData<J>,
@@ -274,24 +304,43 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let past = self.stores == Stores::NonTemporal && self.lines.has_whole_lines();
+        // SAFETY: who runs this was promised the elements and the results; past the caches, they begin at lines of memory.
+        unsafe {
+            if const { LANES * size_of::<T>() == LINE } && past {
+                self.all::<S, true>(s);
+            } else {
+                self.all::<S, false>(s);
+            }
+        }
+    }
+}
+
+impl<T: Number, J: Join<T>> Neighbours<T, J> {
+    /// Joins all elements.
+    ///
+    /// # Safety
+    /// As [`Together::join_rows`], of operands that are apart; there must be a result so far of each line.
+    #[inline(always)]
+    unsafe fn all<S: Simd, const PAST: bool>(&self, s: S) {
         let lines = self.lines;
-        // SAFETY: the caller of `run` promised the results.
+        // SAFETY: the caller's promise.
         let so_far = unsafe { std::slice::from_raw_parts_mut(self.so_far, lines.width) };
         let rows = if self.by_rows { 0 } else { lines.size - lines.size % ROWS };
-        // SAFETY: the caller of `run` promised the elements, of operands that are apart.
+        // SAFETY: the caller's promise.
         unsafe {
             for i in (0..rows).step_by(ROWS) {
                 if self.exclusive {
-                    lines.join_rows::<S, J, ROWS, true>(s, so_far, i);
+                    lines.join_rows::<S, J, ROWS, true, PAST>(s, so_far, i);
                 } else {
-                    lines.join_rows::<S, J, ROWS, false>(s, so_far, i);
+                    lines.join_rows::<S, J, ROWS, false, PAST>(s, so_far, i);
                 }
             }
             for i in rows..lines.size {
                 if self.exclusive {
-                    lines.join_rows::<S, J, 1, true>(s, so_far, i);
+                    lines.join_rows::<S, J, 1, true, PAST>(s, so_far, i);
                 } else {
-                    lines.join_rows::<S, J, 1, false>(s, so_far, i);
+                    lines.join_rows::<S, J, 1, false, PAST>(s, so_far, i);
                 }
             }
         }
@@ -306,11 +355,12 @@ unsafe fn neighbours<T: Number, J: Join<T>>(
     isa: Isa,
     lines: Together<T>,
     (exclusive, by_rows): (bool, bool),
+    stores: Stores,
     scratch: *mut T::Wide,
 ) {
     // SAFETY: the caller's promise.
     unsafe { (0..lines.width).for_each(|j| scratch.add(j).write(J::FIRST)) };
-    isa.run(Neighbours::<T, J> { lines, exclusive, by_rows, so_far: scratch, join: PhantomData });
+    isa.run(Neighbours::<T, J> { lines, exclusive, by_rows, stores, so_far: scratch, join: PhantomData });
 }
 
 /// Up to [`LANES`] contiguous lines: [`STAGED`] elements of each are transposed into scratch, joined there, and transposed into
@@ -348,7 +398,8 @@ unsafe fn contiguous<T: Number, J: Join<T>>(
             // SAFETY: the caller's promise; scratch has room for the elements.
             unsafe { transpose(isa, band) };
             let by_rows = false;
-            isa.run(Neighbours::<T, J> { lines: there, exclusive, by_rows, so_far: scratch, join: PhantomData });
+            let (stores, join) = (Stores::Cached, PhantomData);
+            isa.run(Neighbours::<T, J> { lines: there, exclusive, by_rows, stores, so_far: scratch, join });
             let (from, to) = (joined.cast::<U>().cast_const(), result.cast::<U>());
             let (height, width) = (width, size);
             // SAFETY: as above.
@@ -389,7 +440,7 @@ impl Cumulative {
         let by_rows = most * size_of::<T>() >= LONG || cx.threads(p.worth) == 1;
         let blocks = row.div_ceil(most).max(1);
         let sign = if reverse { -1 } else { 1 };
-        cx.parallel(p.worth, rows * blocks, &|range, scratch| {
+        cx.parallel_stores(p.worth, p.stores, rows * blocks, &|range, scratch| {
             for unit in range {
                 let start = unit % blocks * most;
                 let line = unit / blocks * row + start;
@@ -408,7 +459,7 @@ impl Cumulative {
                 unsafe {
                     match form {
                         Form::Neighbours => {
-                            neighbours::<T, J>(isa, lines, (exclusive, by_rows), scratch.cast())
+                            neighbours::<T, J>(isa, lines, (exclusive, by_rows), p.stores, scratch.cast())
                         }
                         Form::Contiguous => contiguous::<T, J>(isa, lines, exclusive, scratch.cast()),
                         Form::Other if lines.width == AT_ONCE => {
