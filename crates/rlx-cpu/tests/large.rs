@@ -73,7 +73,7 @@ fn regions_store_all_elements() {
     case.check(&[product, gate]);
 }
 
-/// A result that a later instruction reads, and one that is read from bf16.
+/// A result that a later instruction reads stays in the caches.
 #[test]
 fn results_that_are_read_are_there() {
     let g = &mut Gen::new(98);
@@ -93,6 +93,18 @@ fn running_sums_store_all_elements() {
         let mut case = Case::new();
         let x = case.input(g, DType::F32, &[3990, columns]);
         let y = case.add(Op::Cumulative { op: ReduceOp::Sum, axis: 0, exclusive, reverse }, &[x]);
+        case.check(&[y]);
+    }
+}
+
+/// One thread has enough rows to fetch those behind meanwhile, and three do not.
+#[test]
+fn norms_fetch_no_other_bits() {
+    let g = &mut Gen::new(100);
+    for op in [Op::LayerNorm { axis: -1, eps: 1e-5 }, Op::RmsNorm { axis: -1, eps: 1e-5 }] {
+        let mut case = Case::new();
+        let (x, scale) = (case.input(g, DType::F32, &[7001, 301]), case.input(g, DType::F32, &[301]));
+        let y = case.add(op, &[x, scale]);
         case.check(&[y]);
     }
 }

@@ -69,6 +69,7 @@ struct Cumulative {
 struct Plan {
     from: Lines,
     to: Lines,
+    /// How lines that are neighbours are stored.
     stores: Stores,
     worth: bool,
 }

@@ -227,8 +227,8 @@ impl StepKernel for Interpolation {
         // SAFETY: the caller's promise; the second axis has the scratch behind the first one's.
         let (first, second) = unsafe {
             let behind = found.wrapping_add(plan.first.found().unwrap_or(0));
-            let second = plan.second.map(|second| second.find(cx, behind)).transpose()?;
-            (plan.first.find(cx, found)?, second)
+            let first = plan.first.find(cx, found)?;
+            (first, plan.second.map(|second| second.find(cx, behind)).transpose()?)
         };
         let (x, out, isa) = (cx.shared::<f32>(plan.table), cx.shared::<f32>(plan.out), cx.isa);
         let lines = second.is_none() && plan.first.len == 1;

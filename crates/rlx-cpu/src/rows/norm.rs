@@ -30,7 +30,7 @@ pub struct Norm<T = f32> {
 /// Rows whose moments are computed together: each waits for its own sums, lane by lane, and meanwhile a processor computes the others.
 const TOGETHER: usize = 4;
 
-/// Bytes of all rows from which on those behind are fetched while these are written: fewer stay in a last-level cache together with the result, from which they are
+/// Bytes of the rows of a call (a thread's) from which on those behind are fetched while these are written: fewer stay in a last-level cache together with the result, from which they are
 /// read fast enough.
 const FETCHED: usize = 8 << 20;
 

@@ -481,16 +481,24 @@ mod tests {
         };
         for isa in Isa::available() {
             for n in [1, 16, 32, 47, 64, 96, 112, 150] {
-                let (mut short, mut long) = (vec![bf16::ZERO; n], vec![0f32; n]);
+                let (mut short, mut long) = (vec![bf16::ZERO; n], vec![0f32; n + LINE]);
                 // SAFETY: all operands have 150 elements or step by 0, and there is room for the results.
                 unsafe { chain(5).run(isa, &sources, Results::cached(short.as_mut_ptr().cast(), n)) };
                 assert!((0..n).all(|i| short[i].to_f32() == norm(i)), "{n} on {isa}");
                 // SAFETY: as above.
                 unsafe { chain(6).run(isa, &sources, Results::cached(short.as_mut_ptr().cast(), n)) };
                 assert!((0..n).all(|i| short[i].to_f32() == sum(i)), "{n} on {isa}");
-                // SAFETY: as above.
-                unsafe { chain(8).run(isa, &sources, Results::cached(long.as_mut_ptr().cast(), n)) };
-                assert!((0..n).all(|i| long[i] == last * sum(i)), "{n} on {isa}");
+                // From the beginning of a line of memory on, which stores past the caches want.
+                let start = long.as_ptr().align_offset(LINE);
+                for stores in [Stores::Cached, Stores::NonTemporal] {
+                    let long = &mut long[start..start + n];
+                    long.fill(0.0);
+                    let results = Results { out: long.as_mut_ptr().cast(), n, stores };
+                    // SAFETY: as above; the results are read behind the fence.
+                    unsafe { chain(8).run(isa, &sources, results) };
+                    fence();
+                    assert!((0..n).all(|i| long[i] == last * sum(i)), "{n} on {isa}, {stores:?}");
+                }
             }
         }
     }

@@ -25,15 +25,14 @@ impl Groups<'_> {
     pub(super) fn take_interpolations(&mut self) {
         // The last axis of an image comes first.
         for sum in self.graph.nodes().iter().rev() {
-            let Some((mut members, table)) = self.interpolation(sum) else { continue };
-            if let Some((before, _)) = self.interpolation(self.graph.node(table)) {
+            let Some((members, table)) = self.interpolation(sum) else { continue };
+            let both = self.interpolation(self.graph.node(table)).map(|(before, _)| {
                 let mut both = [before, members.clone()].concat();
                 both.sort_unstable();
-                if self.is_interpolation(&both, sum) {
-                    members = both;
-                }
-            }
-            if self.is_interpolation(&members, sum) {
+                both
+            });
+            let group = both.into_iter().chain([members]).find(|members| self.is_interpolation(members, sum));
+            if let Some(members) = group {
                 self.add(members);
             }
         }
@@ -41,7 +40,11 @@ impl Groups<'_> {
 
     /// Whether the members may be a region whose only result is `sum`.
     fn is_interpolation(&self, members: &[NodeId], sum: &Node) -> bool {
-        self.results(members) == [sum.id]
+        let free = |id: &NodeId| {
+            self.of[id.index()].is_none() && self.fixed[id.index()] == self.fixed[sum.id.index()]
+        };
+        members.iter().all(free)
+            && self.results(members) == [sum.id]
             && self.binds_enough(members, sum.id)
             && self.is_claimed(members, &[])
     }
@@ -62,10 +65,6 @@ impl Groups<'_> {
         let second = operand(difference, &|id| id != first && picks(id))?;
         let mut members = vec![first, second, difference, part, sum.id];
         members.sort_unstable();
-        let free = |id: &NodeId| {
-            self.of[id.index()].is_none() && self.fixed[id.index()] == self.fixed[sum.id.index()]
-        };
-        let table = self.graph.node(first).inputs[0];
-        members.iter().all(free).then_some((members, table))
+        Some((members, self.graph.node(first).inputs[0]))
     }
 }
